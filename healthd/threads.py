@@ -95,7 +95,7 @@ class Call(Generic[T]):
 
 
 class _Batch:
-    """Calls for one thread, which takes them from the front; whoever else takes some has them for himself."""
+    """Calls for one thread, which takes them from the front. Other threads may take some, too."""
 
     def __init__(self, calls: Sequence[Call[Any]], when_stuck: Callable[[_Batch], None]) -> None:
         self._calls = deque(calls)
@@ -116,7 +116,7 @@ class _Batch:
             self._loop.call_soon_threadsafe(self._deliver)
 
     def take_rest(self) -> list[Call[Any]]:
-        """What was not begun; nobody else makes it now, and this batch is watched no more."""
+        """What was not begun; no other thread makes it now, and this batch is watched no more."""
         if self._watch is not None:
             self._watch.cancel()
         rest = []
@@ -126,15 +126,15 @@ class _Batch:
 
     def _notice(self) -> None:
         self._watch = None
-        self._tell()
+        self._wake()
         self._when_stuck(self)
 
     def _deliver(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        self._tell()
+        self._wake()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         """The first at once, and then one at a time: what else happens must not wait for all of them."""
         if (first := _popped(self._done)) is not None:
             first()
@@ -155,7 +155,7 @@ def _outcome(work: Callable[[], T]) -> tuple[T | None, BaseException | None]:
 
 
 def _popped(left: deque[T]) -> T | None:
-    """The first, which nobody else gets, also in another thread."""
+    """The first; no other thread gets it."""
     try:
         return left.popleft()
     except IndexError:

@@ -43,7 +43,7 @@ from healthd.core.api import (
     Taint,
     Toleration,
 )
-from healthd.core.api.model import Action, Blame, CauseKind, Finding, Severity, Verdict
+from healthd.core.api.model import Blame, CauseKind, Finding, RepairAction, Severity, Verdict
 from tests.fakes import START
 
 A_CONTAINER = Container(name="main", image="busybox:1.36", command=["sleep", "3600"])
@@ -178,7 +178,7 @@ def a_finding(
     *,
     device: str = "0000:3b:00.0",
     severity: Severity = Severity.FATAL,
-    action: Action = Action.RESET_GPU,
+    action: RepairAction = RepairAction.RESET_GPU,
     blame: Blame = Blame.DEVICE,
     message: str = "GPU has fallen off the bus",
     at: datetime = START,

@@ -25,7 +25,7 @@ from rich.terminal_theme import MONOKAI, TerminalTheme
 
 from healthd.cli.demo import present
 from healthd.clock import Clock, SystemClock
-from healthd.local.demo.outcome import Outcome
+from healthd.local.demo.outcome import DemoOutcome
 from healthd.local.demo.scene import Note, Scene
 from healthd.local.demo.script import Script
 from healthd.local.demo.view import frame, words
@@ -78,7 +78,7 @@ class Recorder:
         finally:
             looking.cancel()
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: DemoOutcome) -> None:
         """The last picture, with the outcome below."""
         assert self._scene is not None
         last = list(words(outcome))

@@ -61,13 +61,13 @@ class Agent:
             dependencies,
             self._view,
             report=self._report_before_return,
-            say=lambda kind, reason, message: self._unsaid.append((kind, reason, message)),
+            announce=lambda kind, reason, message: self._pending_events.append((kind, reason, message)),
         )
         self._jitter = dependencies.jitter
         self._report_within = dependencies.report_within
         self._report_at: datetime | None = None
         self._announce = dependencies.announce
-        self._unsaid: list[tuple[str, str, str]] = []
+        self._pending_events: list[tuple[str, str, str]] = []
         """The actions since the last report: type, reason and message of the events on the node."""
         self._try_again = Backoff(TRY_AGAIN, TRY_AT_LEAST, dependencies.jitter)
         self._trouble = ""
@@ -117,7 +117,7 @@ class Agent:
         self.state.ingest_node(node, now)
         done = await self._guard.guard(node, self.state.findings, now, repaired=self.state.repaired)
         node = done.node
-        if done.is_news:
+        if done.has_changed:
             self._report_soon(now)
         if self._report_at is None or now >= self._report_at:
             await self._publish(node, now)
@@ -153,6 +153,6 @@ class Agent:
 
     def _announce_events(self, node: Node) -> None:
         """Publish the events of what was done. Nothing waits for it."""
-        unsaid, self._unsaid = self._unsaid, []
-        for kind, reason, message in unsaid:
+        pending, self._pending_events = self._pending_events, []
+        for kind, reason, message in pending:
             self._announce(about(node), kind, reason, message)

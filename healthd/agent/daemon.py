@@ -36,7 +36,7 @@ from healthd.core.diagnosis.xid import judge
 from healthd.core.node.pod_liveness import PodTasks
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.log import KernelLog
-from healthd.probes.nvml.inventory import Inventory
+from healthd.probes.nvml.inventory import NvmlInventory
 from healthd.telemetry.events import Announcer
 from healthd.telemetry.metrics import Metrics
 from healthd.telemetry.serving import serving
@@ -44,12 +44,12 @@ from healthd.threads import in_thread
 
 log = structlog.get_logger(__name__)
 
-LOOK_AT_PODS = timedelta(seconds=2)
+READ_PODS_EVERY = timedelta(seconds=2)
 FIRST_RETRY = timedelta(seconds=1)
 LONGEST_RETRY = timedelta(seconds=30)
 REPORT_WITHIN = timedelta(seconds=5)
 """After a quarantine. Its reason is on the node at once. The full report waits until other nodes are out too."""
-LAST_WORDS = 0.5
+EXIT_GRACE = 0.5
 """Seconds that a stopping agent has to write its state."""
 
 
@@ -72,7 +72,7 @@ class NodeSources:
     boot_id: str
     open_kernel_log: Callable[[KernelLogCursor], KernelLog]
     """Reads the kernel log after a cursor. Raises CannotRead."""
-    read_inventory: Callable[[], Inventory]
+    read_inventory: Callable[[], NvmlInventory]
     read_pods: Callable[[], Sequence[PodTasks]]
     """Raises CannotRead."""
     read_nics: Callable[[], Sequence[Nic]] = tuple
@@ -138,7 +138,7 @@ class AgentDaemon:
             await self._stop.wait()
             for task in work:
                 task.cancel()
-        await self._say_last_words()
+        await self._publish_at_exit()
 
     async def _guard(self) -> None:
         await self._load()
@@ -182,7 +182,10 @@ class AgentDaemon:
         probes = self._sources.make_probes(*self._state.seen_this_boot)
         self._state.begin([probe.source for probe in probes], self._clock.now())
         pods = Poll(
-            name="pods", every=lambda: LOOK_AT_PODS, read=lambda _: self._sources.read_pods(), ingest=self._ingest_pods
+            name="pods",
+            every=lambda: READ_PODS_EVERY,
+            read=lambda _: self._sources.read_pods(),
+            ingest=self._ingest_pods,
         )
         await Prober(probes, self._clock, self._jitter, self.metrics, self._ingest_sample, also=[pods]).run()
 
@@ -215,15 +218,15 @@ class AgentDaemon:
         if pods is not None and self._state.ingest_pods(pods, self._clock.now()):
             self._wake.set()
 
-    async def _say_last_words(self) -> None:
+    async def _publish_at_exit(self) -> None:
         if not self._is_loaded:
             return
         try:
-            async with asyncio.timeout(LAST_WORDS):
+            async with asyncio.timeout(EXIT_GRACE):
                 await self._agent.report_all(self._clock.now())
         except (ClusterError, TimeoutError) as error:
             log.info("agent.ends", unsaid=str(error) or type(error).__name__)
-        await self._announcer.tell_the_rest(LAST_WORDS)
+        await self._announcer.flush(EXIT_GRACE)
 
     def _not_loaded(self) -> str | None:
         return None if self._is_loaded else "what is stored of this node could not be read yet"

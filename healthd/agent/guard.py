@@ -33,7 +33,7 @@ COUNT_AGAIN = timedelta(minutes=5)
 """While slots are held: a person may delete them, and the budget does not count a node without one."""
 
 Report = Callable[[Node, datetime], Awaitable[None]]
-Say = Callable[[str, str, str], None]
+Announce = Callable[[str, str, str], None]
 """Takes type, reason and message of an event on the node."""
 
 
@@ -41,12 +41,12 @@ class Guarded(NamedTuple):
     """The node after the call, and whether it was quarantined, or refused a quarantine, in this call."""
 
     node: Node
-    is_news: bool = False
+    has_changed: bool = False
 
 
 class Guard:
     """
-    Guards one node. *report* writes its health before it is given back. *say* publishes events.
+    Guards one node. *report* writes its health before it is given back. *announce* publishes events.
 
     Errors of the cluster go to the caller, which tries again; an unfinished change is then finished or reverted.
     """
@@ -57,7 +57,7 @@ class Guard:
         view: NodeView,
         *,
         report: Report,
-        say: Say,
+        announce: Announce,
     ) -> None:
         self._cluster = dependencies.cluster
         self._clock = dependencies.clock
@@ -65,7 +65,7 @@ class Guard:
         self._policy = dependencies.quarantine
         self._metrics = dependencies.metrics
         self._report = report
-        self._say = say
+        self._announce = announce
         self._repair = dependencies.repair_command
         self._began = self._clock.now()
         self._node_uid = ""
@@ -107,7 +107,7 @@ class Guard:
         )
         if isinstance(decision, quarantine.Quarantine):
             return await self._quarantine(node, decision.record, findings, now)
-        if isinstance(decision, quarantine.Hold):
+        if isinstance(decision, quarantine.RestoreSlots):
             if not await self._refused(node, now, is_out=True):
                 log.warning("quarantine.slot_again", node=node.metadata.name, why="the slot that it held was deleted")
             return Guarded(node)
@@ -128,22 +128,22 @@ class Guard:
         self, node: Node, record: quarantine.Record, findings: Sequence[Finding], now: datetime
     ) -> Guarded:
         if refusal := await self._refused(node, now):
-            is_news = refusal != self._refusal
+            has_changed = refusal != self._refusal
             self._refusal = refusal
-            if is_news:
+            if has_changed:
                 self._metrics.quarantine_refused.inc()
-                self._say(WARNING, "QuarantineRefused", f"{record.finding} stands: {refusal}")
+                self._announce(WARNING, "QuarantineRefused", f"{record.finding} stands: {refusal}")
                 log.error("quarantine.refused", node=node.metadata.name, finding=record.finding, why=refusal)
-            return Guarded(node, is_news)
+            return Guarded(node, has_changed)
         node = await self._write(node, quarantine.cordon_patch(node, record))
         self._forget_refusal()
         self._measure(record, findings)
         finding = next(finding for finding in findings if finding.id == record.finding)
         note = self._about_old(finding)
-        self._say(WARNING, "Quarantined", f"{record.finding}: {record.message} {note}".rstrip())
+        self._announce(WARNING, "Quarantined", f"{record.finding}: {record.message} {note}".rstrip())
         fields = {"node": node.metadata.name, "finding": record.finding, "why": record.message, **_evidence(finding)}
         log.warning("node.quarantined", **fields, **({"note": note} if note else {}))
-        return Guarded(node, is_news=True)
+        return Guarded(node, has_changed=True)
 
     async def _refused(self, node: Node, now: datetime, *, is_out: bool = False) -> str:
         """Take the slots that a quarantine needs. Returns why not; empty when they are held."""
@@ -166,7 +166,7 @@ class Guard:
         if finding.last_at >= self._began or finding.watched:
             return ""
         return (
-            f"It was told at {finding.last_at.isoformat(timespec='seconds')}, before healthd was started here, and no "
+            f"It was seen at {finding.last_at.isoformat(timespec='seconds')}, before healthd was started here, and no "
             f"reset of the GPU or load of the driver since is on record. If it was put right, say `{self._repair}`."
         )
 
@@ -177,8 +177,8 @@ class Guard:
 
     def _await_repair(self, node: Node, reason: str) -> None:
         if reason != self._awaited:
-            self._say(NORMAL, "AwaitsRepair", reason)
-            log.info("node.awaits_repair", node=node.metadata.name, why=reason)
+            self._announce(NORMAL, "AwaitsRepair", reason)
+            log.info("node.waiting_for_repair", node=node.metadata.name, why=reason)
         self._awaited = reason
 
     async def _release(self, node: Node, reason: str, now: datetime) -> Node:
@@ -187,7 +187,7 @@ class Guard:
         if ours is not None:
             await self._report(node, now)
             node = await self._write(node, quarantine.uncordon_patch(node, ours))
-            self._say(NORMAL, "Returned", reason)
+            self._announce(NORMAL, "Returned", reason)
             log.warning("node.returned", node=node.metadata.name, why=reason)
         self._slots = None  # unknown, should a request fail
         await budget_slots.give_back_slots(self._cluster, node, self._policy)

@@ -139,8 +139,8 @@ class Judge:
         if not self._meter.is_due(now):
             return None
         counts = {port_count(nic, reading) for nic in nics for reading in watched_of(nic)}
-        told = {count: self._engine.total(*count) for count in counts}
-        self._meter.take({count: total for count, total in told.items() if total is not None}, now)
+        known = {count: self._engine.total(*count) for count in counts}
+        self._meter.take({count: total for count, total in known.items() if total is not None}, now)
         hourly = self._meter.hourly()
         return [with_growth(nic, hourly) for nic in nics]
 
@@ -188,11 +188,11 @@ class Judge:
 
 def _put_right(node: str, finding: Finding) -> dict[str, str]:
     """The log fields of a fault that a reset or a load of the driver ended: which record showed it, and when."""
-    told = finding.evidence[-1] if finding.evidence else None
+    known = finding.evidence[-1] if finding.evidence else None
     return {
         "node": node,
         "finding": finding.id,
-        "seen": (told.at if told else finding.last_at).isoformat(timespec="seconds"),
-        "record": told.text if told else finding.message,
-        "why": f"the kernel log tells of a reset, or that the driver was loaded anew, since: {finding.cleared_at}",
+        "seen": (known.at if known else finding.last_at).isoformat(timespec="seconds"),
+        "record": known.text if known else finding.message,
+        "why": f"the kernel log reports a reset, or a load of the driver, since: {finding.cleared_at}",
     }

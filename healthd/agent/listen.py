@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 LONGEST_BACKLOG = timedelta(seconds=2)
 """The kernel ring is read in milliseconds. In a flood of records its end may never be reached."""
-TELL_EVERY = timedelta(seconds=10)
+REPORT_EVERY = timedelta(seconds=10)
 """Between two log messages about lost records. In a flood every batch has lost some, a hundred times a second."""
 
 
@@ -35,18 +35,18 @@ class Losses:
     """Lost records that are not logged yet."""
 
     def __init__(self) -> None:
-        self._untold = 0
-        self._told_at: datetime | None = None
+        self._unreported = 0
+        self._reported_at: datetime | None = None
 
-    def to_tell(self, lost: int, now: datetime) -> int:
+    def to_report(self, lost: int, now: datetime) -> int:
         """How many lost records to log now, with *lost* more. 0 while the last message is too recent."""
-        self._untold += lost
-        if self._told_at is not None and timedelta(0) <= now - self._told_at < TELL_EVERY:
+        self._unreported += lost
+        if self._reported_at is not None and timedelta(0) <= now - self._reported_at < REPORT_EVERY:
             return 0
-        told, self._untold = self._untold, 0
-        if told:
-            self._told_at = now
-        return told
+        count, self._unreported = self._unreported, 0
+        if count:
+            self._reported_at = now
+        return count
 
 
 class Listener:
@@ -70,12 +70,12 @@ class Listener:
         self._losses = Losses()
         self._log: KernelLog | None = None
         self._asked: dict[int, datetime] = {}
-        self._heard_until: datetime | None = None
+        self._read_until: datetime | None = None
 
     @property
-    def heard_until(self) -> datetime | None:
+    def read_until(self) -> datetime | None:
         """Every record from before this moment was handed to the agents. None: not known (`ask`)."""
-        return self._heard_until
+        return self._read_until
 
     @property
     def is_blind(self) -> bool:
@@ -83,7 +83,7 @@ class Listener:
         return self._decided.is_set() and self._trouble is not None
 
     def ask(self) -> bool:
-        """Request that `heard_until` is brought up to now. The agents are woken then. Whether an answer will come."""
+        """Request that `read_until` is brought up to now. The agents are woken then. Whether an answer will come."""
         if self._log is not None and not self._asked and (number := self._log.ask()):
             self._asked[number] = self._clock.now()
         return bool(self._asked)
@@ -107,7 +107,7 @@ class Listener:
         self._metrics.kernel_log_up.set(0)
         for node in self._nodes:
             node.set_log_readable(False, why)
-        log.error("kernel_log.blind", why=why, so="hardware faults that only the kernel log tells of are not seen")
+        log.error("kernel_log.unreadable", why=why, so="hardware faults that only the kernel log reports are not seen")
         self._on_change()
 
     async def ingest_log(self, kernel_log: KernelLog) -> None:
@@ -134,7 +134,7 @@ class Listener:
         self._metrics.kernel_records_lost.inc(batch.lost)
         if self._also is not None:
             self._also(batch.records)
-        if lost := self._losses.to_tell(batch.lost, now):
+        if lost := self._losses.to_report(batch.lost, now):
             log.warning("kernel_log.lost", records=lost)
         changed = [node.ingest_records(batch, now) for node in self._nodes]  # all nodes: `any` stops at the first
         if any(changed):
@@ -145,7 +145,7 @@ class Listener:
         """The answer counts from the time of the question: later records may be unread."""
         moments = [self._asked.pop(number) for number in list(self._asked) if number <= answered]
         if moments:
-            self._heard_until = max(moments)
+            self._read_until = max(moments)
             self._on_change()
 
 

@@ -81,7 +81,7 @@ class WatchedNode:
         self._metrics = metrics
         self._node: Node | None = None
         self._trouble: ClusterError = Unavailable(f"node {name} was not read yet")
-        self._heard: datetime | None = None
+        self._active_at: datetime | None = None
         self._seen = asyncio.Event()
 
     async def seen(self) -> None:
@@ -109,8 +109,8 @@ class WatchedNode:
         """Why the cached node may be out of date. None while the watch works. A check of `/readyz`."""
         if self._node is None:
             return str(self._trouble)
-        silent = STALE_AFTER if self._heard is None else self._clock.now() - self._heard
-        return f"the API server has said nothing for {silent.total_seconds():.0f} s" if silent >= STALE_AFTER else None
+        silent = STALE_AFTER if self._active_at is None else self._clock.now() - self._active_at
+        return f"the API server has sent nothing for {silent.total_seconds():.0f} s" if silent >= STALE_AFTER else None
 
     async def follow(self) -> None:
         """List and watch until cancelled. Raises Unusable."""
@@ -128,20 +128,20 @@ class WatchedNode:
 
     async def _follow_once(self) -> None:
         listed = await self._cluster.list(Node, fields=self._fields)
-        self._hear()
+        self._note_activity()
         self._node = None  # a list is always newest, also from a server whose versions went back to a backup
         self._see(listed.items[0] if listed.items else None)
         events: Any = self._cluster.watch(Node, since=listed.resource_version, fields=self._fields)
         async with aclosing(events):
             async for event in events:
-                self._hear()
+                self._note_activity()
                 if event.type is not EventType.BOOKMARK:
                     self._see(None if event.type is EventType.DELETED else event.obj)
 
-    def _hear(self) -> None:
-        self._heard = self._clock.now()
+    def _note_activity(self) -> None:
+        self._active_at = self._clock.now()
         self._backoff.reset()
-        self._metrics.watch_heard.set(self._heard.timestamp())
+        self._metrics.watch_active.set(self._active_at.timestamp())
 
     def _see(self, node: Node | None) -> None:
         """Watch events arrive in order, but later than the answers to the agent's own writes."""

@@ -103,7 +103,7 @@ class Prober:
             while self._fault is None:
                 now = self._clock.now()
                 worker.submit([self._begin(poll, now) for poll in self._polls if self._is_due(poll, now)])
-                self._tell_of_late(now)
+                self._report_late(now)
                 await self._clock.sleep(self._next(now) - self._clock.now())
             raise self._fault
         finally:
@@ -141,7 +141,7 @@ class Prober:
             (now + LATE if poll.name in late else self._due[poll.name] for poll in self._polls), default=now + LATE
         )
 
-    def _tell_of_late(self, now: datetime) -> None:
+    def _report_late(self, now: datetime) -> None:
         """Report probes that are overdue."""
         for source in self._sources:
             if now - self._asked.get(source, now) >= DEADLINE and source not in self._troubles:
@@ -159,10 +159,10 @@ class Prober:
         if sample.trouble != before:
             if sample.trouble:
                 self._troubles[sample.source] = sample.trouble
-                log.warning("probe.blind", source=sample.source, why=sample.trouble)
+                log.warning("probe.unreadable", source=sample.source, why=sample.trouble)
             else:
                 del self._troubles[sample.source]
-                log.info("probe.sees_again", source=sample.source)
+                log.info("probe.readable_again", source=sample.source)
         if sample is not self._last.get(sample.source):  # a probe may return its last sample again
             self._metrics.probe_up.labels(sample.source).set(0 if sample.trouble else 1)
             self._last[sample.source] = sample

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from healthd.checkpoints.formats import Level
+from healthd.checkpoints.formats import VerifyLevel
 from healthd.checkpoints.tree import Tree
 
 
@@ -13,7 +13,7 @@ from healthd.checkpoints.tree import Tree
 class Proof:
     """The result of verifying one state of the files."""
 
-    level: Level
+    level: VerifyLevel
     format: str
     """The detected format. Empty when the checkpoint was refused."""
     reason: str = ""
@@ -31,7 +31,7 @@ class Cache:
 
     _proofs: dict[tuple[str, str], tuple[bytes, Proof]] = field(default_factory=dict)
 
-    def lookup(self, tree: Tree, declared: str, level: Level) -> Proof | None:
+    def lookup(self, tree: Tree, declared: str, level: VerifyLevel) -> Proof | None:
         """The proof for exactly these files, if there is one of at least this level."""
         known = self._proofs.get((str(tree.path), declared))
         if known is None or known[0] != _identity(tree):
@@ -39,7 +39,7 @@ class Cache:
         proof = known[1]
         if proof.reason and level is proof.level:
             return None  # the error may be gone without a change in the files, such as a missing permission
-        return proof if level in (Level.QUICK, proof.level) else None
+        return proof if level in (VerifyLevel.QUICK, proof.level) else None
 
     def store(self, tree: Tree, declared: str, proof: Proof) -> None:
         """Keep the proof. It replaces the earlier proof for this path."""

@@ -69,8 +69,8 @@ def main(memory: int = MEMORY, idle: float = IDLE) -> None:
 
 def _peak() -> int:
     """The peak memory in bytes. `getrusage` would include the parent's memory before the start."""
-    told = Path("/proc/self/status").read_text()
-    return next((int(line.split()[1]) << 10 for line in told.splitlines() if line.startswith("VmHWM:")), 0)
+    status = Path("/proc/self/status").read_text()
+    return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:")), 0)
 
 
 def _receive(inquiries: SimpleQueue[bytes]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from healthd.checkpoints.cache import Cache, Proof
-from healthd.checkpoints.formats import FORMATS, Format, Level, declared, recognises
+from healthd.checkpoints.formats import FORMATS, Format, VerifyLevel, declared, recognises
 from healthd.checkpoints.formats.custom import Custom
 from healthd.checkpoints.formats.released import released
 from healthd.checkpoints.members import fewer, members_of
@@ -27,7 +27,7 @@ from healthd.checkpoints.tree import (
     refuse_changes,
     survey,
 )
-from healthd.core.checkpoint.verification import Save
+from healthd.core.checkpoint.verification import SaveId
 from healthd.core.printable import printable
 
 __all__ = [
@@ -36,8 +36,8 @@ __all__ = [
     "Candidate",
     "Checkpoint",
     "Latest",
-    "Level",
     "Rejected",
+    "VerifyLevel",
     "latest",
     "misplaced",
     "newest_step",
@@ -50,7 +50,7 @@ DOUBTED = (
     "it is good by all that can be seen, but what loaded it failed soon after, twice, or what saved it said that its "
     "state is bad"
 )
-MOST_LOOKS = 1000
+MOST_CANDIDATES = 1000
 """The number of refused checkpoints in a row after which the search ends."""
 
 
@@ -98,10 +98,10 @@ def latest(
     root: Location,
     *,
     format: str = "",  # noqa: A002 - the word that users see everywhere else
-    level: Level = Level.FULL,
+    level: VerifyLevel = VerifyLevel.FULL,
     newer_than: int | None = None,
     cache: Cache | None = None,
-    doubted: Collection[Save] = (),
+    doubted: Collection[SaveId] = (),
 ) -> Latest:
     """
     The newest checkpoint under *root* that loads.
@@ -129,17 +129,17 @@ def latest(
         return Latest(found=None, rejected=misplaced(root))
     rejected: list[Rejected] = []
     last_resort: Latest | None = None
-    looks = 0
+    verified = 0
     for number, candidate in enumerate(candidates):
         if newer_than is not None and candidate.step <= newer_than:
             break
-        looks += not candidate.unfinished
-        if looks > MOST_LOOKS:
-            rejected.append(_rejected(candidate, f"not looked at: {MOST_LOOKS:,} newer ones were refused"))
+        verified += not candidate.unfinished
+        if verified > MOST_CANDIDATES:
+            rejected.append(_rejected(candidate, f"not verified: {MOST_CANDIDATES:,} newer ones were refused"))
             break
         before = candidates[number + 1 :]
         outcome = verify(candidate, format=format, level=level, cache=cache, before=before)
-        if isinstance(outcome, Checkpoint) and Save(outcome.step, outcome.saved_ns) in doubted:
+        if isinstance(outcome, Checkpoint) and SaveId(outcome.step, outcome.saved_ns) in doubted:
             last_resort = last_resort or Latest(found=outcome, rejected=tuple(rejected))
             outcome = _rejected(candidate, DOUBTED)
         if isinstance(outcome, Checkpoint):
@@ -151,7 +151,7 @@ def latest(
 def misplaced(root: Location) -> tuple[Rejected, ...]:
     """The folders below *root* that hold checkpoints, for a *root* that has none itself."""
     reason = (
-        f"holds checkpoints, but healthd looks only directly below {root.absolute()}: "
+        f"holds checkpoints, but healthd reads only directly below {root.absolute()}: "
         "name this folder as the checkpoint location"
     )
     return tuple(_rejected(folder, reason) for folder in nested(root))
@@ -161,7 +161,7 @@ def verify(
     candidate: Candidate,
     *,
     format: str = "",  # noqa: A002 - as in `latest`
-    level: Level = Level.FULL,
+    level: VerifyLevel = VerifyLevel.FULL,
     cache: Cache | None = None,
     formats: Sequence[Format] = FORMATS,
     before: Sequence[Candidate] = (),
@@ -177,7 +177,7 @@ def verify(
     if candidate.unfinished:
         return _rejected(candidate, candidate.unfinished)
 
-    def look() -> tuple[Tree, Proof]:
+    def prove() -> tuple[Tree, Proof]:
         tree = survey(candidate.path, beside=candidate.beside)
         proof = cache.lookup(tree, format, level) if cache is not None else None
         if proof is None:
@@ -188,9 +188,9 @@ def verify(
 
     try:
         try:
-            tree, proof = look()
+            tree, proof = prove()
         except Vanished:  # a file server that caches lists, or retention: list again
-            tree, proof = look()
+            tree, proof = prove()
     except Damaged as damage:
         return _rejected(candidate, str(damage))
     except MemoryError:  # no statement about this checkpoint: other processes may have taken the memory
@@ -203,7 +203,7 @@ def verify(
         return _rejected(candidate, reason)
     path = str(candidate.path.absolute())
     if not path.isprintable():
-        return _rejected(candidate, "its name has characters that do not print, so no program could be told of it")
+        return _rejected(candidate, "its name has characters that do not print, so no program can be given it")
     return Checkpoint(
         path=path,
         step=candidate.step,
@@ -228,7 +228,7 @@ def _saved_ns(tree: Tree) -> int:
     return max((tree.entries[name].stamp.mtime_ns for name in tree.owned(recognises) or tree.entries), default=0)
 
 
-def _prove(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Format]) -> Proof:
+def _prove(tree: Tree, wanted: Format | None, level: VerifyLevel, formats: Sequence[Format]) -> Proof:
     """The proof for exactly these files. Raises Unstable when a file has changed meanwhile."""
     try:
         present = _check(tree, wanted, level, formats)
@@ -241,7 +241,7 @@ def _prove(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Fo
     return proof
 
 
-def _check(tree: Tree, wanted: Format | None, level: Level, formats: Sequence[Format]) -> list[Format]:
+def _check(tree: Tree, wanted: Format | None, level: VerifyLevel, formats: Sequence[Format]) -> list[Format]:
     """The formats found in it. The first one gives the checkpoint its format name. Raises Damaged."""
     if not tree.entries:
         raise Damaged("an empty directory")

@@ -31,11 +31,11 @@ def nested(root: Location) -> list[Candidate]:
     """
     found: list[Candidate] = []
     waiting = _folders(root.absolute())
-    looked = 0
+    visited = 0
     for level in range(_MOST_LEVELS):
         below: list[Location] = []
-        for folder in islice(waiting, MOST_FOLDERS - looked):
-            looked += 1
+        for folder in islice(waiting, MOST_FOLDERS - visited):
+            visited += 1
             if holds := _newest_inside(folder):
                 found.append(Candidate(path=folder, step=holds.step))
             elif level + 1 < _MOST_LEVELS:

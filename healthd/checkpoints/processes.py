@@ -23,7 +23,7 @@ import msgspec
 
 from healthd.checkpoints.child import MEMORY, MOST_ANSWER
 from healthd.checkpoints.report import Inquiry
-from healthd.core.checkpoint.verification import Report, read_report
+from healthd.core.checkpoint.verification import VerificationReport, read_report
 
 # -P: a module in the current directory cannot replace a real one.
 PROGRAM = (sys.executable, "-P", str(Path(__file__).with_name("child.py")))
@@ -31,11 +31,11 @@ _REAP = 1.0
 """Seconds that a killed process gets to be gone."""
 
 
-class Ended(OSError):
+class ReaderEnded(OSError):
     """The process ended without an answer: most likely it exceeded its memory limit."""
 
 
-class WornOut(Ended):
+class WornOut(ReaderEnded):
     """It ended after earlier checks, which may be the cause."""
 
 
@@ -52,7 +52,7 @@ class Asking:
         with self._lock:
             self._process = process
             if self._is_over:
-                raise Ended("nobody waits for the answer any more")
+                raise ReaderEnded("the read was cancelled")
 
     def answered(self) -> None:
         """The process has finished with this inquiry."""
@@ -96,7 +96,7 @@ class Processes:
         self._stuck: dict[str, tuple[str, _Process]] = {}
         self._lock = threading.Lock()
 
-    def ask(self, inquiry: Inquiry, seconds: float, who: str = "", asking: Asking | None = None) -> Report:
+    def ask(self, inquiry: Inquiry, seconds: float, who: str = "", asking: Asking | None = None) -> VerificationReport:
         """The report. *who* is the caller's name. Raises TimeoutError, Ended and other OSErrors."""
         asking = asking or Asking()
         try:
@@ -112,7 +112,7 @@ class Processes:
             self._stuck = {where: (who, each) for where, (who, each) in self._stuck.items() if each.runs}
             return [who for who, _ in self._stuck.values()]
 
-    def _ask(self, process: _Process, inquiry: Inquiry, seconds: float, who: str, asking: Asking) -> Report:
+    def _ask(self, process: _Process, inquiry: Inquiry, seconds: float, who: str, asking: Asking) -> VerificationReport:
         was_used = bool(process.last)
         try:
             asking.begin(process)
@@ -121,7 +121,7 @@ class Processes:
             if not process.end():
                 with self._lock:
                     self._stuck[inquiry.location] = who, process
-            if was_used and isinstance(error, Ended):
+            if was_used and isinstance(error, ReaderEnded):
                 raise WornOut(str(error)) from error
             raise
         asking.answered()
@@ -134,7 +134,7 @@ class Processes:
         """
         with self._lock:
             if location in self._stuck and self._stuck[location][1].runs:
-                raise TimeoutError(f"{location} has not answered an earlier look")
+                raise TimeoutError(f"{location} has not answered an earlier read")
             self._stuck.pop(location, None)
             for process in sorted(self._idle, key=lambda each: each.last != location):
                 self._idle.remove(process)
@@ -177,7 +177,7 @@ class _Process:
     def runs(self) -> bool:
         return self._popen.poll() is None
 
-    def ask(self, inquiry: Inquiry, seconds: float) -> Report:
+    def ask(self, inquiry: Inquiry, seconds: float) -> VerificationReport:
         self.last = inquiry.location
         assert self._popen.stdin
         with suppress(BrokenPipeError):  # then it gives no answer either
@@ -185,24 +185,24 @@ class _Process:
             self._popen.stdin.flush()
         report = read_report(self._line(inquiry.location, monotonic() + seconds, seconds))
         if report is None:
-            raise Ended(f"{inquiry.location}: what was found there cannot be written down")
+            raise ReaderEnded(f"{inquiry.location}: what was found there cannot be written down")
         return report
 
     def _line(self, location: str, deadline: float, seconds: float) -> bytes:
         assert self._popen.stdout
-        said, descriptor = b"", self._popen.stdout.fileno()
+        output, descriptor = b"", self._popen.stdout.fileno()
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        while not said.endswith(b"\n") and len(said) <= MOST_ANSWER:
+        while not output.endswith(b"\n") and len(output) <= MOST_ANSWER:
             if not poll.poll(max(0.0, deadline - monotonic()) * 1000):
                 raise TimeoutError(f"{location} has not answered within {seconds:.0f} s")
             piece = os.read(descriptor, MOST_ANSWER)
             if not piece:
                 with suppress(subprocess.TimeoutExpired):
                     self._popen.wait(_REAP)
-                raise Ended(f"{location}: the process that looked at it ended with status {self._popen.returncode}")
-            said += piece
-        return said
+                raise ReaderEnded(f"{location}: the process that read it ended with status {self._popen.returncode}")
+            output += piece
+        return output
 
     def kill(self) -> None:
         """Kill it without waiting for its end."""

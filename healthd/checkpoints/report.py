@@ -12,11 +12,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from healthd.checkpoints.formats import UnknownFormat
-from healthd.checkpoints.latest import Cache, Checkpoint, Level, Rejected, latest, newest_step
+from healthd.checkpoints.latest import Cache, Checkpoint, Rejected, VerifyLevel, latest, newest_step
 from healthd.checkpoints.stores.local import confined_to
 from healthd.checkpoints.stores.urls import Location, NoSuchStore, locate
 from healthd.core.api import ChosenCheckpoint, RejectedCheckpoint
-from healthd.core.checkpoint.verification import Report, Save
+from healthd.core.checkpoint.verification import SaveId, VerificationReport
 from healthd.core.printable import printable
 
 
@@ -35,11 +35,11 @@ class Inquiry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Return only the highest step by name, unverified."""
     newer_than: int | None = None
     """Steps up to this one are not checked."""
-    doubted: tuple[Save, ...] = ()
+    doubted: tuple[SaveId, ...] = ()
     """Saves that are taken only when there is no other, and never as a newer one."""
 
 
-def report_on(inquiry: Inquiry, cache: Cache | None = None) -> Report:
+def report_on(inquiry: Inquiry, cache: Cache | None = None) -> VerificationReport:
     """The report. When nothing can be read, the report has the reason."""
     try:
         place = locate(inquiry.location)
@@ -50,15 +50,17 @@ def report_on(inquiry: Inquiry, cache: Cache | None = None) -> Report:
     with confined_to(None if inquiry.bounds is None else map(Path, inquiry.bounds)):
         if inquiry.names_only:
             step = newest_step(place)
-            return Report() if step is None else Report(found=ChosenCheckpoint(step=step))
+            return VerificationReport() if step is None else VerificationReport(found=ChosenCheckpoint(step=step))
         try:
             return _verified(place, inquiry, cache)
         except UnknownFormat as error:
             return _refused(inquiry, str(error))
 
 
-def _refused(inquiry: Inquiry, why: str) -> Report:
-    return Report(rejected=[RejectedCheckpoint(path=printable(inquiry.location), step=-1, reason=printable(why)[:500])])
+def _refused(inquiry: Inquiry, why: str) -> VerificationReport:
+    return VerificationReport(
+        rejected=[RejectedCheckpoint(path=printable(inquiry.location), step=-1, reason=printable(why)[:500])]
+    )
 
 
 def _out_of_bounds(place: Location, bounds: list[str] | None) -> str:
@@ -72,8 +74,8 @@ def _out_of_bounds(place: Location, bounds: list[str] | None) -> str:
     return f"{through} is outside of what the controller may read ({', '.join(bounds)}; see checkpoints.allowed)"
 
 
-def _verified(place: Location, inquiry: Inquiry, cache: Cache | None) -> Report:
-    level = Level.QUICK if inquiry.quick else Level.FULL
+def _verified(place: Location, inquiry: Inquiry, cache: Cache | None) -> VerificationReport:
+    level = VerifyLevel.QUICK if inquiry.quick else VerifyLevel.FULL
     answer = latest(
         place,
         format=inquiry.format,
@@ -83,7 +85,7 @@ def _verified(place: Location, inquiry: Inquiry, cache: Cache | None) -> Report:
         doubted=inquiry.doubted,
     )
     found = answer.found
-    return Report(
+    return VerificationReport(
         found=_chosen(found) if found else None,
         rejected=[_rejected(each) for each in answer.rejected],
         size=found.size if found else 0,

@@ -118,7 +118,7 @@ def _names(root: Location, declared: Format | None, most: int) -> dict[str, Name
     known: dict[str, bool] = {}
     for count, listed in enumerate(store_of(root).names(root), start=1):
         if count > most:
-            raise OSError(errno.E2BIG, f"more than {most:,} names in it, too many to look through: {_OWN_FOLDER}")
+            raise OSError(errno.E2BIG, f"more than {most:,} names in it, too many to list: {_OWN_FOLDER}")
         kind = kind_of(listed.name)
         matters = known.get(kind)
         if matters is None:
@@ -145,8 +145,8 @@ def _is_declared(declared: Format, name: str) -> bool:
 
 def _declared(root: Location, layout: Custom, names: Iterable[str]) -> list[Candidate]:
     """The steps whose names the user declared, or *root* itself when its own name is a step."""
-    told = {name: layout.step_of(name) for name in names}
-    found = [Candidate(path=root / name, step=step) for name, step in told.items() if step is not None]
+    steps = {name: layout.step_of(name) for name in names}
+    found = [Candidate(path=root / name, step=step) for name, step in steps.items() if step is not None]
     if not found and any(layout.owns(name) for name in names):
         own = layout.step_of(root.name)
         return [Candidate(path=root, step=_known_step(root.name) if own is None else own)]
@@ -240,7 +240,7 @@ def _bundle_at(path: Location) -> list[Candidate]:
     return [Candidate(path=path.parent / name, step=_known_step(name), beside=files) for name, files in here]
 
 
-def _told_step(root: Location, last: Name) -> int | None:
+def _step_in_name(root: Location, last: Name) -> int | None:
     """The step that is stored inside. None for a link: its target stands beside it under its own name."""
     return None if last.is_link else read_step(root / last.name, is_folder=last.is_folder)
 
@@ -248,7 +248,7 @@ def _told_step(root: Location, last: Name) -> int | None:
 def _candidate(root: Location, listed: Name, names: dict[str, Name]) -> Candidate | None:
     name = listed.name
     temporary = _TEMPORARY.search(name)
-    step = _told_step(root, listed) if is_last(name) else parse_step(_without(name, temporary))
+    step = _step_in_name(root, listed) if is_last(name) else parse_step(_without(name, temporary))
     if step is None or not (listed.is_folder or temporary or recognises(name)):
         return None
     if temporary:

@@ -36,10 +36,10 @@ _LARGEST_BITS = 63
 _REBUILD = "torch._utils._rebuild_tensor_v2"
 
 
-class State:
+class TorchState:
     """The content of a file of `torch.save`. Valid while the file is open."""
 
-    def __init__(self, archive: zips.Slice, members: list[zips.Member], value: Any) -> None:
+    def __init__(self, archive: zips.Slice, members: list[zips.ZipMember], value: Any) -> None:
         self._archive = archive
         self._members = {member.name: member for member in members}
         self.value = value
@@ -80,14 +80,14 @@ class State:
 
 
 @contextmanager
-def open_state(tree: Tree, name: str) -> Iterator[State]:
+def open_state(tree: Tree, name: str) -> Iterator[TorchState]:
     """The state in the file *name*. Its value is None when it cannot be read as data. Raises Damaged."""
     with tree.open(name) as file:
         archive = open_archive(file, name, tree.size(name))
         members = zips.read_members(archive)
         pickle = next((member for member in members if member.name.endswith(b"data.pkl")), None)
         with alone(pickle.size if pickle else 0):
-            yield State(archive, members, _read_value(archive, pickle))
+            yield TorchState(archive, members, _read_value(archive, pickle))
 
 
 def open_archive(file: File, name: str, size: int) -> zips.Slice:
@@ -105,7 +105,7 @@ def open_archive(file: File, name: str, size: int) -> zips.Slice:
     raise Damaged(f"{name}: not a zip archive of torch.save")
 
 
-def _read_value(archive: zips.Slice, pickle: zips.Member | None) -> Any:
+def _read_value(archive: zips.Slice, pickle: zips.ZipMember | None) -> Any:
     if pickle is None or pickle.size > LARGEST_PICKLE:
         return None
     if pickle.crc:  # written with checksums

@@ -15,15 +15,15 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from types import TracebackType
 
-from healthd.checkpoints.stores.store import Damaged, Entry, File, Stamp, Unstable, Vanished, explain, unreadable
+from healthd.checkpoints.stores.store import Damaged, File, Stamp, StoreEntry, Unstable, Vanished, explain, unreadable
 from healthd.checkpoints.stores.urls import Location, store_of
 
 __all__ = [
     "Damaged",
-    "Entry",
     "File",
     "Location",
     "Stamp",
+    "StoreEntry",
     "Tree",
     "Unstable",
     "Vanished",
@@ -47,7 +47,9 @@ _NUMBER = re.compile(r"(?<![A-Za-z\d])\d+")
 class Tree:
     """The listed files of one checkpoint, by name relative to *base*, with `/` between the parts."""
 
-    def __init__(self, path: Location, base: Location, entries: dict[str, Entry], beside: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, path: Location, base: Location, entries: dict[str, StoreEntry], beside: tuple[str, ...] = ()
+    ) -> None:
         self.path = path
         self.base = base
         self.entries = entries
@@ -74,7 +76,7 @@ class Tree:
         """The sorted names whose last part *owns* accepts. It is called once per kind."""
         return sorted(name for first, kind in self.kinds.items() if owns(filename_of(first)) for name in kind)
 
-    def require(self, name: str) -> Entry:
+    def require(self, name: str) -> StoreEntry:
         """The regular file *name*. Raises Damaged when it is missing or not a regular file."""
         entry = self.entries.get(name)
         if entry is None:
@@ -163,16 +165,16 @@ def refuse_changes(before: Tree) -> None:
         raise Unstable(f"{gone}: deleted while being read")
 
 
-def _listed_again(tree: Tree) -> Iterator[tuple[str, Entry]]:
+def _listed_again(tree: Tree) -> Iterator[tuple[str, StoreEntry]]:
     return _listed_beside(tree.path, tree.beside) if tree.beside else _listed(tree.path, MOST_ENTRIES)[1]
 
 
-def _listed_beside(path: Location, names: tuple[str, ...]) -> Iterator[tuple[str, Entry]]:
+def _listed_beside(path: Location, names: tuple[str, ...]) -> Iterator[tuple[str, StoreEntry]]:
     for name in names:
         yield from _listed(path.parent / name, MOST_ENTRIES)[1]
 
 
-def _listed(path: Location, most: int) -> tuple[bool, Iterator[tuple[str, Entry]]]:
+def _listed(path: Location, most: int) -> tuple[bool, Iterator[tuple[str, StoreEntry]]]:
     try:
         is_folder, listed = store_of(path).survey(path, most)
     except OSError as error:
@@ -180,18 +182,18 @@ def _listed(path: Location, most: int) -> tuple[bool, Iterator[tuple[str, Entry]
     return is_folder, _explained(path, listed)
 
 
-def _explained(path: Location, listed: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, Entry]]:
+def _explained(path: Location, listed: Iterable[tuple[str, StoreEntry]]) -> Iterator[tuple[str, StoreEntry]]:
     try:
         yield from listed
     except OSError as error:
         raise unreadable(path.name, error) from error
 
 
-def inside(folder: str, name: str, *, told_by: str) -> str:
-    """*name* as written in *told_by*, relative to *folder* of the tree. Raises Damaged when it leads outside."""
+def inside(folder: str, name: str, *, named_by: str) -> str:
+    """*name* as written in *named_by*, relative to *folder* of the tree. Raises Damaged when it leads outside."""
     parts = [part for part in name.split("/") if part not in {"", "."}]
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
-        raise Damaged(f"{told_by}: names {name[:80]!r}, which is not inside the checkpoint")
+        raise Damaged(f"{named_by}: names {name[:80]!r}, which is not inside the checkpoint")
     return "/".join([folder, *parts] if folder else parts)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from healthd.checks.devices import Gpu
+from healthd.checks.devices import GpuInfo
 
 _UVM = "/dev/nvidia-uvm"
 MONITORS = frozenset({"nvidia-persiste", "nv-hostengine", "nv-fabricmanage", "dcgm-exporter"})
@@ -22,7 +22,7 @@ MONITORS = frozenset({"nvidia-persiste", "nv-hostengine", "nv-fabricmanage", "dc
 _POD = re.compile(r"pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 
 
-class Worker(msgspec.Struct, frozen=True, kw_only=True):
+class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process that computes on a GPU. *pod* is the uid of its pod, where it has one."""
 
     pid: int
@@ -34,23 +34,23 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name} (process {self.pid}{pod})"
 
 
-def workers(proc: Path = Path("/proc")) -> list[Worker]:
+def workers(proc: Path = Path("/proc")) -> list[GpuProcess]:
     """The processes that this process may see. Those of other users need root."""
     return sorted(_workers(proc), key=lambda worker: worker.pid)
 
 
-def occupied(gpus: list[Gpu]) -> list[str]:
+def occupied(gpus: list[GpuInfo]) -> list[str]:
     """The GPUs on which NVML counts processes, in words."""
     return [f"{gpu.processes:g} on GPU {gpu.index} ({gpu.pci})" for gpu in gpus if gpu.processes]
 
 
-def _workers(proc: Path) -> Iterator[Worker]:
+def _workers(proc: Path) -> Iterator[GpuProcess]:
     for folder in proc.iterdir():
         if not folder.name.isdecimal() or int(folder.name) == os.getpid() or not _computes(folder):
             continue
         name = _read(folder / "comm") or "?"
         if name not in MONITORS:
-            yield Worker(pid=int(folder.name), name=name, pod=_pod(folder))
+            yield GpuProcess(pid=int(folder.name), name=name, pod=_pod(folder))
 
 
 def _computes(folder: Path) -> bool:

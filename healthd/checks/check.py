@@ -16,13 +16,13 @@ from typing import Protocol
 
 import msgspec
 
-from healthd.checks.devices import Gpu, Places, Port
+from healthd.checks.devices import GpuInfo, Places, PortInfo
 
 Figures = dict[str, dict[str, float | str]]
 """By device, then by name. The unit is part of the name."""
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """How a check ended."""
 
     PASS = "pass"
@@ -30,10 +30,10 @@ class Outcome(StrEnum):
     SKIP = "skip"
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     """*why*: what is wrong, or why it was skipped. For a check that passed: what was seen."""
 
-    status: Outcome
+    status: CheckOutcome
     why: str = ""
     figures: Figures = {}
 
@@ -52,11 +52,11 @@ class Expected:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
+class CheckContext:
     """What checks know of the machine. *ends* is the monotonic time at which all must be done."""
 
-    gpus: list[Gpu]
-    ports: list[Port]
+    gpus: list[GpuInfo]
+    ports: list[PortInfo]
     places: Places
     unread: Mapping[str, str] = field(default_factory=dict)
     """By source: why it could not be read."""
@@ -74,7 +74,7 @@ class Bench:
         return max(0.0, self.ends - time.monotonic())
 
     @property
-    def usable(self) -> list[Gpu]:
+    def usable(self) -> list[GpuInfo]:
         """GPUs that the driver reports as healthy."""
         return [gpu for gpu in self.gpus if gpu.state == "ok"]
 
@@ -91,26 +91,26 @@ class Check(Protocol):
     @property
     def is_deep(self) -> bool: ...
 
-    def run(self, bench: Bench) -> Result:
+    def run(self, context: CheckContext) -> CheckResult:
         """Run the check. Raises InUse."""
         ...
 
 
-def passed(why: str, figures: Figures | None = None) -> Result:
+def passed(why: str, figures: Figures | None = None) -> CheckResult:
     """All is well."""
-    return Result(status=Outcome.PASS, why=why, figures=figures or {})
+    return CheckResult(status=CheckOutcome.PASS, why=why, figures=figures or {})
 
 
-def failed(why: str, figures: Figures | None = None) -> Result:
+def failed(why: str, figures: Figures | None = None) -> CheckResult:
     """Something is wrong, or did not answer."""
-    return Result(status=Outcome.FAIL, why=why, figures=figures or {})
+    return CheckResult(status=CheckOutcome.FAIL, why=why, figures=figures or {})
 
 
-def skipped(why: str, figures: Figures | None = None) -> Result:
+def skipped(why: str, figures: Figures | None = None) -> CheckResult:
     """It cannot be done here."""
-    return Result(status=Outcome.SKIP, why=why, figures=figures or {})
+    return CheckResult(status=CheckOutcome.SKIP, why=why, figures=figures or {})
 
 
-def judged(wrong: list[str], well: str, figures: Figures | None = None) -> Result:
+def judged(wrong: list[str], well: str, figures: Figures | None = None) -> CheckResult:
     """Failed with everything that is *wrong*. Otherwise passed, with *well* as what was seen."""
     return failed("; ".join(wrong), figures) if wrong else passed(well, figures)

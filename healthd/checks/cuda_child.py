@@ -34,11 +34,11 @@ _DIE_WITH_PARENT = 1
 _SEED = 20261121
 
 
-class Failed(Exception):
+class CudaFailed(Exception):
     """A call of CUDA that did not succeed."""
 
-    def __init__(self, call: str, code: int, said: str) -> None:
-        super().__init__(f"{call}: {said} ({code})")
+    def __init__(self, call: str, code: int, error_name: str) -> None:
+        super().__init__(f"{call}: {error_name} ({code})")
         self.code = code
 
 
@@ -56,9 +56,9 @@ class Cuda:
         """Raises Failed."""
         code = getattr(self._library, name)(*arguments)
         if code:
-            said = ctypes.c_char_p()
-            self._library.cuGetErrorName(code, ctypes.byref(said))
-            raise Failed(name, code, (said.value or b"some error").decode())
+            error_name = ctypes.c_char_p()
+            self._library.cuGetErrorName(code, ctypes.byref(error_name))
+            raise CudaFailed(name, code, (error_name.value or b"some error").decode())
 
     def memory(self) -> tuple[int, int]:
         """Free and total bytes of the GPU."""
@@ -110,11 +110,11 @@ def _best(copy: Callable[[], None], size: int) -> float:
 def memory(cuda: Cuda, share: float) -> dict[str, Any]:
     """Write a pattern everywhere, read it back; then its inverse. All memory is written before any is read."""
     free, total = cuda.memory()
-    told: dict[str, Any] = {"free_mib": free // MIB, "total_mib": total // MIB}
+    result: dict[str, Any] = {"free_mib": free // MIB, "total_mib": total // MIB}
     size = min(LARGEST_BLOCK, max(SLIDE, int(free * share)) // SLIDE * SLIDE)
     blocks = _blocks(cuda, int(free * share) // size, size)
     if not blocks:
-        return told | {"tested_mib": 0, "wrong": []}
+        return result | {"tested_mib": 0, "wrong": []}
     pattern = random.Random(_SEED).randbytes(size + SLIDE)
     wrong: list[dict[str, int]] = []
     source, back = cuda.pinned(size + SLIDE), cuda.pinned(size)
@@ -126,7 +126,7 @@ def memory(cuda: Cuda, share: float) -> dict[str, Any]:
             cuda.read(back, block, size)
             if found := _difference(back, source + _slide(number), size):
                 wrong.append({"block": number, **found})
-    return told | {"tested_mib": len(blocks) * size // MIB, "wrong": wrong[:8], "wrong_blocks": len(wrong)}
+    return result | {"tested_mib": len(blocks) * size // MIB, "wrong": wrong[:8], "wrong_blocks": len(wrong)}
 
 
 def _blocks(cuda: Cuda, count: int, size: int) -> list[ctypes.c_uint64]:
@@ -135,7 +135,7 @@ def _blocks(cuda: Cuda, count: int, size: int) -> list[ctypes.c_uint64]:
     try:
         while len(blocks) < count:
             blocks.append(cuda.on_device(size))
-    except Failed as error:
+    except CudaFailed as error:
         if error.code != _OUT_OF_MEMORY:
             raise
     return blocks
@@ -186,15 +186,15 @@ def main() -> None:
     os.dup2(2, 1)
     _stay_near(cpus)
     try:
-        told = TASKS[task](Cuda(pci), float(amount))
+        result = TASKS[task](Cuda(pci), float(amount))
     except OSError as error:
-        told = {"missing": str(error)}
+        result = {"missing": str(error)}
     except AttributeError as error:
-        told = {"failed": f"the driver's library lacks a function: {error}"}
-    except Failed as error:
-        told = {"failed": str(error)}
+        result = {"failed": f"the driver's library lacks a function: {error}"}
+    except CudaFailed as error:
+        result = {"failed": str(error)}
     with os.fdopen(answer, "w") as stdout:
-        json.dump(told, stdout)
+        json.dump(result, stdout)
 
 
 if __name__ == "__main__":

@@ -12,24 +12,24 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from healthd.checks import programs
-from healthd.checks.check import Bench, Figures, Outcome, Result, failed, passed, skipped
+from healthd.checks.check import CheckContext, CheckOutcome, CheckResult, Figures, failed, passed, skipped
 
 PROGRAM = "dcgmi"
-_WORDS = {
-    "pass": Outcome.PASS,
-    "passed": Outcome.PASS,
-    "warn": Outcome.PASS,
-    "warning": Outcome.PASS,
-    "skip": Outcome.SKIP,
-    "skipped": Outcome.SKIP,
-    "not run": Outcome.SKIP,
-    "notrun": Outcome.SKIP,
-    "fail": Outcome.FAIL,
-    "failed": Outcome.FAIL,
+_OUTCOMES = {
+    "pass": CheckOutcome.PASS,
+    "passed": CheckOutcome.PASS,
+    "warn": CheckOutcome.PASS,
+    "warning": CheckOutcome.PASS,
+    "skip": CheckOutcome.SKIP,
+    "skipped": CheckOutcome.SKIP,
+    "not run": CheckOutcome.SKIP,
+    "notrun": CheckOutcome.SKIP,
+    "fail": CheckOutcome.FAIL,
+    "failed": CheckOutcome.FAIL,
 }
 """An unknown word counts as failed: it is no proof of health."""
 _NO_ENGINE = ("unable to connect", "host engine", "connection refused")
-_MOST_TOLD = 4
+_MOST_LISTED = 4
 
 
 class DiagResult(NamedTuple):
@@ -38,8 +38,8 @@ class DiagResult(NamedTuple):
     test: str
     where: str
     """`GPU 3`, as DCGM numbers them. Empty for the machine."""
-    outcome: Outcome
-    said: str
+    outcome: CheckOutcome
+    warnings: str
 
 
 class DcgmDiag:
@@ -52,13 +52,13 @@ class DcgmDiag:
     def __init__(self, level: int = 1) -> None:
         self._level = level
 
-    def run(self, bench: Bench) -> Result:
+    def run(self, context: CheckContext) -> CheckResult:
         """Skipped without the program or its host engine."""
-        program = programs.find(PROGRAM, bench.environ)
+        program = programs.find(PROGRAM, context.environ)
         if program is None:
             return skipped(f"{PROGRAM} is not installed")
         try:
-            ended = programs.run([program, "diag", "-r", str(self._level), "-j"], bench.environ, bench.seconds_left)
+            ended = programs.run([program, "diag", "-r", str(self._level), "-j"], context.environ, context.seconds_left)
         except OSError as error:
             return failed(f"{program} cannot be run: {error.strerror}")
         if ended.status is None:
@@ -96,8 +96,10 @@ def _result(test: str, result: dict[str, Any]) -> DiagResult:
     number = result.get("gpu_ids", result.get("gpu_id", result.get("entity_id")))
     kind = result.get("entity_group", "GPU")
     word = " ".join(str(result.get("status", "")).lower().split())
-    said = "; ".join(filter(None, (_text(one) for one in _listed(result.get("warnings")))))
-    return DiagResult(test, "" if number is None else f"{kind} {number}", _WORDS.get(word, Outcome.FAIL), said or word)
+    warnings = "; ".join(filter(None, (_text(one) for one in _listed(result.get("warnings")))))
+    return DiagResult(
+        test, "" if number is None else f"{kind} {number}", _OUTCOMES.get(word, CheckOutcome.FAIL), warnings or word
+    )
 
 
 def _listed(warnings: Any) -> list[Any]:
@@ -108,20 +110,20 @@ def _text(warning: Any) -> str:
     return str(warning.get("warning", "")) if isinstance(warning, dict) else str(warning)
 
 
-def _judged(results: list[DiagResult], level: int) -> Result:
+def _judged(results: list[DiagResult], level: int) -> CheckResult:
     names = sorted({result.test for result in results})
-    counts = {outcome: sum(result.outcome is outcome for result in results) for outcome in Outcome}
+    counts = {outcome: sum(result.outcome is outcome for result in results) for outcome in CheckOutcome}
     figures: Figures = {"node": {"level": level, **{str(outcome): count for outcome, count in counts.items()}}}
-    wrong = [f"{one.test} {one.where}: {one.said}" for one in results if one.outcome is Outcome.FAIL]
+    wrong = [f"{one.test} {one.where}: {one.warnings}" for one in results if one.outcome is CheckOutcome.FAIL]
     if wrong:
-        more = f"; and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
-        return failed("; ".join(wrong[:_MOST_TOLD]) + more, figures)
-    if not counts[Outcome.PASS]:
+        more = f"; and {len(wrong) - _MOST_LISTED} more" if len(wrong) > _MOST_LISTED else ""
+        return failed("; ".join(wrong[:_MOST_LISTED]) + more, figures)
+    if not counts[CheckOutcome.PASS]:
         return skipped("DCGM skipped every test of this level", figures)
     return passed(f"level {level}: {', '.join(names)}", figures)
 
 
-def _without_results(ended: programs.Ended) -> Result:
+def _without_results(ended: programs.ProgramResult) -> CheckResult:
     if any(words in ended.output.lower() for words in _NO_ENGINE):
-        return skipped(f"DCGM's host engine does not answer: {ended.last_words}")
-    return failed(f"it gave no results (status {ended.status}): {ended.last_words}")
+        return skipped(f"DCGM's host engine does not answer: {ended.last_line}")
+    return failed(f"it gave no results (status {ended.status}): {ended.last_line}")

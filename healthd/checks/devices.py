@@ -16,7 +16,7 @@ Places = Mapping[str, Mapping[tuple[str, str], Value]]
 _KEEPS = ("ecc.uncorrected", "row_remap.pending", "row_remap.failure", "processes")
 
 
-class Gpu(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class GpuInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One GPU. What is not reported is null."""
 
     pci: str
@@ -42,7 +42,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     processes: float | None = None
 
 
-class Port(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class PortInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One RDMA port."""
 
     device: str
@@ -65,13 +65,13 @@ def by_name(samples: Iterable[Sample]) -> Places:
     return places
 
 
-def gpus(places: Places) -> list[Gpu]:
+def gpus(places: Places) -> list[GpuInfo]:
     """Every GPU in NVML or on the PCI bus, in the order of NVML and then of the bus."""
     known = {pci for name in ("nvml.listed", "nvml.state", "pcie.gpu_state") for pci, _ in places.get(name, {})}
     return sorted((_gpu(pci, places) for pci in known), key=_order)
 
 
-def ports(nics: Sequence[Nic], places: Places) -> list[Port]:
+def ports(nics: Sequence[Nic], places: Places) -> list[PortInfo]:
     """Every physical RDMA port."""
     return [_port(nic, places) for nic in nics if not nic.parent]
 
@@ -97,11 +97,11 @@ def parts(places: Places, name: str, device: str) -> dict[str, Value]:
     return {part: found for (where, part), found in places.get(name, {}).items() if where == device}
 
 
-def _gpu(pci: str, places: Places) -> Gpu:
+def _gpu(pci: str, places: Places) -> GpuInfo:
     index = number(places, "nvml.index", pci)
     links = parts(places, "nvml.nvlink.up", pci)
     ecc, pending, failed, processes = (number(places, f"nvml.{name}", pci) for name in _KEEPS)
-    return Gpu(
+    return GpuInfo(
         pci=pci,
         index=None if index is None else int(index),
         uuid=str(value(places, "nvml.uuid", pci) or ""),
@@ -137,22 +137,22 @@ def _state(pci: str, places: Places) -> str:
     return "not given" if places.get("nvml.state") else "not read"
 
 
-def _order(gpu: Gpu) -> tuple[float, str]:
+def _order(gpu: GpuInfo) -> tuple[float, str]:
     return (float("inf") if gpu.index is None else gpu.index, gpu.pci)
 
 
-def _port(nic: Nic, places: Places) -> Port:
+def _port(nic: Nic, places: Places) -> PortInfo:
     part = f"port {nic.port}"
-    told = value(places, "ib.link", nic.pci, part) or value(places, "ib.state", nic.pci, part)
+    state = value(places, "ib.link", nic.pci, part) or value(places, "ib.state", nic.pci, part)
     rate = number(places, "ib.rate", nic.pci, part)
-    return Port(
+    return PortInfo(
         device=nic.device,
         port=nic.port,
         pci=nic.pci,
         family=nic.family,
         netdev=nic.netdev,
         rail=nic.rail,
-        state=str(told or "not told"),
+        state=str(state or "not reported"),
         rate_gbps=nic.rate_gbps if rate is None else rate,
     )
 

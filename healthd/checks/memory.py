@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from healthd.checks.check import Bench, Figures, Result, judged, skipped
+from healthd.checks.check import CheckContext, CheckResult, Figures, judged, skipped
 from healthd.checks.devices import number, value
 
 
@@ -13,7 +13,7 @@ class _Sign(NamedTuple):
     """A reading of a GPU that must be zero, and what it means where it is not."""
 
     reading: str
-    says: str
+    meaning: str
 
 
 SIGNS = (
@@ -34,29 +34,29 @@ class Ecc:
     """Nothing is broken, nothing waits, and there was no error since the last reset."""
 
     name = "ecc"
-    needs = "a GPU that tells of its memory"
+    needs = "a GPU that reports its memory"
     is_deep = False
 
-    def run(self, bench: Bench) -> Result:
+    def run(self, context: CheckContext) -> CheckResult:
         """Skipped where no GPU reports on its memory."""
         figures: Figures = {}
-        for gpu in bench.usable:
-            told = {
+        for gpu in context.usable:
+            values = {
                 sign.reading: found
                 for sign in SIGNS
-                if (found := number(bench.places, sign.reading, gpu.pci)) is not None
+                if (found := number(context.places, sign.reading, gpu.pci)) is not None
             }
-            if told:
-                figures[gpu.pci] = dict(told)
+            if values:
+                figures[gpu.pci] = dict(values)
         if not figures:
-            return skipped("no GPU tells of its memory")
-        off = [gpu.pci for gpu in bench.usable if value(bench.places, "nvml.ecc.on", gpu.pci) == 0]
+            return skipped("no GPU reports its memory")
+        off = [gpu.pci for gpu in context.usable if value(context.places, "nvml.ecc.on", gpu.pci) == 0]
         without = f"; ECC is switched off on {', '.join(off)}" if off else ""
         return judged(list(_wrong(figures)), f"the memory of {len(figures)} GPUs is clean{without}", figures)
 
 
 def _wrong(figures: Figures) -> Iterator[str]:
-    for pci, told in figures.items():
+    for pci, values in figures.items():
         for sign in SIGNS:
-            if told.get(sign.reading):
-                yield f"{pci}: {sign.says}"
+            if values.get(sign.reading):
+                yield f"{pci}: {sign.meaning}"

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from healthd.checks import programs
-from healthd.checks.check import Bench, Result, failed, passed, skipped
+from healthd.checks.check import CheckContext, CheckResult, failed, passed, skipped
 
 PROGRAMS = ("all_reduce_perf", "all_reduce_perf_mpi")
 """Its names in nccl-tests and its packages."""
@@ -29,16 +29,16 @@ class Nccl:
     needs = "all_reduce_perf (nccl-tests) on the PATH"
     is_deep = True
 
-    def run(self, bench: Bench) -> Result:
+    def run(self, context: CheckContext) -> CheckResult:
         """Skipped without the program or a GPU."""
-        program = next((found for name in PROGRAMS if (found := programs.find(name, bench.environ))), None)
-        count = len(bench.usable)
+        program = next((found for name in PROGRAMS if (found := programs.find(name, context.environ))), None)
+        count = len(context.usable)
         if program is None:
             return skipped("all_reduce_perf is not installed")
         if not count:
             return skipped("there is no GPU that the driver calls well")
         try:
-            ended = programs.run([program, *SIZES, "-g", str(count), "-c", "1"], bench.environ, bench.seconds_left)
+            ended = programs.run([program, *SIZES, "-g", str(count), "-c", "1"], context.environ, context.seconds_left)
         except OSError as error:
             return failed(f"{program} cannot be run: {error.strerror}")
         return _judged(ended, count)
@@ -50,15 +50,15 @@ def parse_summary(output: str) -> Summary:
     return Summary(int(wrong["count"]) if wrong else None, float(speed["gbps"]) if speed else None)
 
 
-def _judged(ended: programs.Ended, count: int) -> Result:
-    told = parse_summary(ended.output)
+def _judged(ended: programs.ProgramResult, count: int) -> CheckResult:
+    summary = parse_summary(ended.output)
     figures: dict[str, dict[str, float | str]] = {"node": {"gpus": count}}
-    if told.gbps is not None:
-        figures["node"]["bus_gbps"] = told.gbps
-    if told.wrong:
-        return failed(f"{told.wrong} sums over {count} GPUs are wrong", figures)
+    if summary.gbps is not None:
+        figures["node"]["bus_gbps"] = summary.gbps
+    if summary.wrong:
+        return failed(f"{summary.wrong} sums over {count} GPUs are wrong", figures)
     if ended.status is None:
         return failed("it did not end in time: a GPU or a link between GPUs may hang", figures)
-    if ended.status or told.wrong is None:
-        return failed(f"it ended with status {ended.status}: {ended.last_words}", figures)
+    if ended.status or summary.wrong is None:
+        return failed(f"it ended with status {ended.status}: {ended.last_line}", figures)
     return passed(f"sums over {count} GPUs are right", figures)

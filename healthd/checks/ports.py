@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from healthd.checks.check import Bench, Figures, Result, judged, skipped
-from healthd.checks.devices import Port, number
-from healthd.core.diagnosis.link_state import Link
+from healthd.checks.check import CheckContext, CheckResult, Figures, judged, skipped
+from healthd.checks.devices import PortInfo, number
+from healthd.core.diagnosis.link_state import LinkState
 
-_BAD = {Link.DOWN, Link.DOWN_OFF_RAIL, Link.NO_MANAGER, Link.NEVER_UP}
+_BAD = {LinkState.DOWN, LinkState.DOWN_OFF_RAIL, LinkState.NO_MANAGER, LinkState.NEVER_UP}
 """A port that is switched off, or was never used, is no fault."""
 
 
@@ -19,35 +19,35 @@ class Nics:
     needs = "an RDMA device"
     is_deep = False
 
-    def run(self, bench: Bench) -> Result:
+    def run(self, context: CheckContext) -> CheckResult:
         """Skipped only where there is no RDMA port and none is expected."""
-        if not bench.ports and not bench.expected.ports and "infiniband" not in bench.unread:
+        if not context.ports and not context.expected.ports and "infiniband" not in context.unread:
             return skipped("there is no RDMA device")
-        figures: Figures = {_name(port): {"state": port.state, "gbps": port.rate_gbps} for port in bench.ports}
-        up = [port for port in bench.ports if _is_up(port)]
-        return judged(list(_wrong(bench, up)), f"{len(up)} ports are up", figures)
+        figures: Figures = {_name(port): {"state": port.state, "gbps": port.rate_gbps} for port in context.ports}
+        up = [port for port in context.ports if _is_up(port)]
+        return judged(list(_wrong(context, up)), f"{len(up)} ports are up", figures)
 
 
-def _wrong(bench: Bench, up: list[Port]) -> Iterator[str]:
-    if why := bench.unread.get("infiniband"):
+def _wrong(context: CheckContext, up: list[PortInfo]) -> Iterator[str]:
+    if why := context.unread.get("infiniband"):
         yield f"RDMA devices cannot be read: {why}"
-    if bench.expected.ports is not None and len(up) != bench.expected.ports:
-        yield f"{len(up)} ports are up, and {bench.expected.ports} are expected"
-    for (device, _), present in bench.places.get("ib.present", {}).items():
+    if context.expected.ports is not None and len(up) != context.expected.ports:
+        yield f"{len(up)} ports are up, and {context.expected.ports} are expected"
+    for (device, _), present in context.places.get("ib.present", {}).items():
         if present == "no":
             yield f"{device} is gone"
-    yield from (f"{_name(port)} is {port.state}" for port in bench.ports if port.state in _BAD)
+    yield from (f"{_name(port)} is {port.state}" for port in context.ports if port.state in _BAD)
     for port in up:
-        usual = number(bench.places, "ib.peer_rate", port.pci, f"port {port.port}") or 0
-        least = bench.expected.rate_gbps or usual
+        usual = number(context.places, "ib.peer_rate", port.pci, f"port {port.port}") or 0
+        least = context.expected.rate_gbps or usual
         if 0 < port.rate_gbps < least:
             yield f"{_name(port)} runs at {port.rate_gbps:g} Gb/s instead of {least:g}"
 
 
-def _is_up(port: Port) -> bool:
+def _is_up(port: PortInfo) -> bool:
     """EFA's driver reports no link state, only that the port is there."""
-    return port.state == Link.UP or (port.family == "efa" and port.state not in _BAD)
+    return port.state == LinkState.UP or (port.family == "efa" and port.state not in _BAD)
 
 
-def _name(port: Port) -> str:
+def _name(port: PortInfo) -> str:
     return f"{port.device}/{port.port}"

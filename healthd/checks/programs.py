@@ -21,14 +21,14 @@ _TAIL = 300
 Child = subprocess.Popen[bytes]
 
 
-class Ended(NamedTuple):
+class ProgramResult(NamedTuple):
     """How a program ended. *status* is None where it was killed for taking too long."""
 
     status: int | None
     output: str
 
     @property
-    def last_words(self) -> str:
+    def last_line(self) -> str:
         """The end of its output, in one line."""
         return " ".join(self.output.split())[-_TAIL:]
 
@@ -38,7 +38,9 @@ def find(name: str, environ: Mapping[str, str]) -> str | None:
     return shutil.which(name, path=environ.get("PATH"))
 
 
-def run(command: Sequence[str], environ: Mapping[str, str], seconds: float, *, with_errors: bool = True) -> Ended:
+def run(
+    command: Sequence[str], environ: Mapping[str, str], seconds: float, *, with_errors: bool = True
+) -> ProgramResult:
     """
     Run *command* to its end. Blocks up to *seconds*, and one second more.
 
@@ -60,17 +62,17 @@ def start(command: Sequence[str], environ: Mapping[str, str], *, with_errors: bo
     )
 
 
-def finish(child: Child, seconds: float) -> Ended:
+def finish(child: Child, seconds: float) -> ProgramResult:
     """Its output, once it has ended or its time is up."""
     try:
         output, _ = child.communicate(timeout=min(seconds, _LONGEST))
     except subprocess.TimeoutExpired as late:
         end(child)
-        return Ended(None, (late.output or b"").decode(errors="replace"))
+        return ProgramResult(None, (late.output or b"").decode(errors="replace"))
     except BaseException:  # Ctrl-C, or the caller's deadline: nothing may run on in the background
         end(child)
         raise
-    return Ended(child.returncode, output.decode(errors="replace"))
+    return ProgramResult(child.returncode, output.decode(errors="replace"))
 
 
 def end(child: Child) -> None:

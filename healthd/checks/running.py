@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from healthd.checks import devices
-from healthd.checks.check import Bench, Check, Expected, InUse, Result, failed
+from healthd.checks.check import Check, CheckContext, CheckResult, Expected, InUse, failed
 from healthd.checks.cuda import GpuMemory, PcieBandwidth
 from healthd.checks.dcgm_diag import DcgmDiag
-from healthd.checks.inventory import Inventory
+from healthd.checks.inventory import InventoryCheck
 from healthd.checks.links import NvLinks, PcieWidth
 from healthd.checks.memory import Ecc
 from healthd.checks.nccl import Nccl
 from healthd.checks.ports import Nics
 from healthd.checks.rdma import RdmaLoopback
-from healthd.checks.report import Done
+from healthd.checks.report import FinishedCheck
 from healthd.core.api import Nic
 from healthd.core.diagnosis.blindness import blind_now
 from healthd.core.diagnosis.readings import Sample
@@ -24,11 +24,11 @@ from healthd.core.diagnosis.readings import Sample
 
 def all_checks(dcgm_level: int = 1) -> tuple[Check, ...]:
     """In the order in which they run: the cheapest first."""
-    passive = (Inventory(), NvLinks(), Ecc(), PcieWidth(), Nics())
+    passive = (InventoryCheck(), NvLinks(), Ecc(), PcieWidth(), Nics())
     return (*passive, PcieBandwidth(), GpuMemory(), RdmaLoopback(), Nccl(), DcgmDiag(dcgm_level))
 
 
-def bench_of(
+def context_of(
     samples: Iterable[Sample],
     nics: Sequence[Nic],
     *,
@@ -36,11 +36,11 @@ def bench_of(
     sys: Path,
     environ: Mapping[str, str],
     ends: float,
-) -> Bench:
+) -> CheckContext:
     """What one sample shows of the machine."""
     samples = list(samples)
     places = devices.by_name(samples)
-    return Bench(
+    return CheckContext(
         gpus=devices.gpus(places),
         ports=devices.ports(nics, places),
         places=places,
@@ -52,12 +52,12 @@ def bench_of(
     )
 
 
-def run_all(checks: Iterable[Check], bench: Bench) -> Iterator[Done]:
+def run_all(checks: Iterable[Check], context: CheckContext) -> Iterator[FinishedCheck]:
     """Run *checks* in order. Each is returned when it is done. Raises InUse."""
     for check in checks:
         began = time.monotonic()
-        result = _run(check, bench)
-        yield Done(
+        result = _run(check, context)
+        yield FinishedCheck(
             name=check.name,
             status=result.status,
             why=result.why,
@@ -66,11 +66,11 @@ def run_all(checks: Iterable[Check], bench: Bench) -> Iterator[Done]:
         )
 
 
-def _run(check: Check, bench: Bench) -> Result:
-    if not bench.seconds_left:
+def _run(check: Check, context: CheckContext) -> CheckResult:
+    if not context.seconds_left:
         return failed("there was no time left for it")
     try:
-        return check.run(bench)
+        return check.run(context)
     except InUse:
         raise
     except Exception as error:  # a bug must neither count as health nor stop the other checks

@@ -30,7 +30,7 @@ LONGEST = timedelta(seconds=10)
 """For a log in a flood, which has no end."""
 
 
-class Source(Protocol):
+class ProbeSource(Protocol):
     """What this module uses of a probe."""
 
     @property
@@ -43,7 +43,7 @@ class Source(Protocol):
 class OnceAnswered:
     """A probe of NVML's child: sampled once the child has answered, which takes it a moment."""
 
-    probe: Source
+    probe: ProbeSource
     nvml: Nvml
     patience: timedelta
 
@@ -67,7 +67,7 @@ class OnceAnswered:
 class Sampler:
     """Samples *probes*, once or repeatedly. A source whose read has not returned is not read again before it has."""
 
-    def __init__(self, probes: Sequence[Source], deadline: timedelta) -> None:
+    def __init__(self, probes: Sequence[ProbeSource], deadline: timedelta) -> None:
         self._nvml = next((probe for probe in probes if isinstance(probe, Nvml)), None)
         self._probes = [self._patient(probe, deadline) for probe in probes]
         self._deadline = deadline
@@ -92,9 +92,9 @@ class Sampler:
         if self._nvml:
             self._nvml.close()
 
-    def _patient(self, probe: Source, deadline: timedelta) -> Source:
-        is_told_by_the_child = self._nvml is not None and probe.source.partition("-")[0] == Nvml.source
-        return OnceAnswered(probe, self._nvml, deadline) if self._nvml and is_told_by_the_child else probe
+    def _patient(self, probe: ProbeSource, deadline: timedelta) -> ProbeSource:
+        is_from_the_child = self._nvml is not None and probe.source.partition("-")[0] == Nvml.source
+        return OnceAnswered(probe, self._nvml, deadline) if self._nvml and is_from_the_child else probe
 
     def _is_out(self, number: int) -> bool:
         return number in self._threads and self._threads[number].is_alive()
@@ -113,7 +113,7 @@ def _collected(answers: SimpleQueue[tuple[int, Sample]], count: int, deadline: t
     return samples
 
 
-def _ask(number: int, probe: Source, now: datetime, answers: SimpleQueue[tuple[int, Sample]]) -> None:
+def _ask(number: int, probe: ProbeSource, now: datetime, answers: SimpleQueue[tuple[int, Sample]]) -> None:
     try:
         sample = probe.sample(now)
     except Exception as error:  # a bug in one probe must not hide the others
@@ -125,14 +125,14 @@ def _silent(deadline: timedelta) -> str:
     return f"it did not answer within {deadline.total_seconds():g} s"
 
 
-class Heard(NamedTuple):
+class LogRead(NamedTuple):
     """The records of a kernel log that may matter, and how many were lost while it was read."""
 
     records: list[KernelRecord]
     lost: int
 
 
-async def read_to_end(log: KernelLog, *, quiet: timedelta = QUIET, longest: timedelta = LONGEST) -> Heard:
+async def read_to_end(log: KernelLog, *, quiet: timedelta = QUIET, longest: timedelta = LONGEST) -> LogRead:
     """What *log* holds now. Raises OSError when it breaks."""
     records: list[KernelRecord] = []
     lost = 0
@@ -148,4 +148,4 @@ async def read_to_end(log: KernelLog, *, quiet: timedelta = QUIET, longest: time
             records += batch.records
             lost += batch.lost
             patience = quiet
-    return Heard(records, lost)
+    return LogRead(records, lost)

@@ -23,15 +23,15 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     why: str
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class NodeReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What `--json` prints."""
 
     node: str
     at: datetime
     verdict: Verdict
     message: str
-    gpus: list[devices.Gpu] = []
-    ports: list[devices.Port] = []
+    gpus: list[devices.GpuInfo] = []
+    ports: list[devices.PortInfo] = []
     machine: list[str] = []
     findings: list[Finding] = []
     """Active findings, the worst first."""
@@ -40,26 +40,26 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     seconds: float = 0
 
 
-def published(name: str, health: NodeHealth, now: datetime) -> Status:
+def published(name: str, health: NodeHealth, now: datetime) -> NodeReport:
     """The status that an agent published for its node, some time ago."""
-    said = health.status
-    verdict, message, unread = said.verdict, said.message, []
-    if is_silent(said, now):
-        unread = [Unread(source="agent", why=f"nothing was heard of it {_heard(said.seen_at, now)}")]
+    status = health.status
+    verdict, message, unread = status.verdict, status.message, []
+    if is_silent(status, now):
+        unread = [Unread(source="agent", why=f"no report was received {_age_text(status.seen_at, now)}")]
         if verdict is Verdict.HEALTHY:
             verdict, message = Verdict.UNKNOWN, unread[0].why
     gpus = [
-        devices.Gpu(pci=one.pci, index=one.index, uuid=one.uuid, name=one.name, state="listed")
-        for one in said.inventory
+        devices.GpuInfo(pci=one.pci, index=one.index, uuid=one.uuid, name=one.name, state="listed")
+        for one in status.inventory
     ]
-    standing = worst_first([finding for finding in said.findings if finding.cleared_at is None])
-    return Status(
+    standing = worst_first([finding for finding in status.findings if finding.cleared_at is None])
+    return NodeReport(
         node=name,
-        at=said.seen_at or now,
+        at=status.seen_at or now,
         verdict=verdict,
         message=message,
         gpus=gpus,
-        ports=devices.ports(said.nics, {}),
+        ports=devices.ports(status.nics, {}),
         findings=standing,
         unread=unread,
     )
@@ -79,5 +79,5 @@ def spoken(age: timedelta) -> str:
     return f"{seconds} s"
 
 
-def _heard(at: datetime | None, now: datetime) -> str:
+def _age_text(at: datetime | None, now: datetime) -> str:
     return "ever" if at is None else f"for {spoken(now - at)}"

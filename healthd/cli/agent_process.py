@@ -21,7 +21,7 @@ from healthd.agent.daemon import AgentDaemon, NodeSources
 from healthd.agent.probing import Probe
 from healthd.cli.probes import probes_of
 from healthd.clock import Clock
-from healthd.cluster.remote import Connection, Limits, connect
+from healthd.cluster.remote import ClientLimits, Connection, connect
 from healthd.core.api import Device, KernelLogCursor, Nic
 from healthd.core.config import Config
 from healthd.core.diagnosis.site_rules import beginnings
@@ -30,12 +30,12 @@ from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.log import KernelLog
 from healthd.probes.klog.source_selection import open_kernel_log
 from healthd.probes.nics.rdma import read_nics
-from healthd.probes.nvml.inventory import Inventory, inventory
+from healthd.probes.nvml.inventory import NvmlInventory, inventory
 from healthd.probes.pod_processes import PodProcesses
 
 log = structlog.get_logger(__name__)
 
-LIMITS = Limits(watch_lasts=timedelta(minutes=30))
+LIMITS = ClientLimits(watch_lasts=timedelta(minutes=30))
 """The longest time of one watch: an idle agent sends no other request than a new watch."""
 
 
@@ -63,7 +63,7 @@ def this_node(config: Config, clock: Clock) -> NodeSources:
 
     addresses: dict[str, str] = {}
 
-    def read_inventory() -> Inventory:
+    def read_inventory() -> NvmlInventory:
         found = inventory()
         addresses.update({gpu.uuid: gpu.pci for gpu in found.devices})
         return found

@@ -23,9 +23,9 @@ from types import FrameType
 import msgspec
 
 from healthd.checks import busy
-from healthd.checks.check import Bench, Check, Expected, InUse, Outcome
-from healthd.checks.report import Done, Report, result_of
-from healthd.checks.running import all_checks, bench_of, run_all
+from healthd.checks.check import Check, CheckContext, CheckOutcome, Expected, InUse
+from healthd.checks.report import CheckReport, FinishedCheck, result_of
+from healthd.checks.running import all_checks, context_of, run_all
 from healthd.checks.sampling import Sampler
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
@@ -41,7 +41,7 @@ FAILED = 3
 UNCHECKED = 4
 """The same exit code as `healthd status` for an unknown verdict."""
 BUSY = 5
-LOOK = timedelta(seconds=60)
+SAMPLE_LIMIT = timedelta(seconds=60)
 """The longest time for the first sample: without persistence mode, the driver initialises every GPU for it."""
 QUICK = timedelta(minutes=1)
 DEEP = timedelta(minutes=10)
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = ", ".join(check.name for check in all_checks())
     parser.add_argument("--deep", action="store_true", help="also the checks that put load on the devices")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help=f"these checks alone: {names}")
-    parser.add_argument("--force", action="store_true", help="also while somebody computes on the machine")
+    parser.add_argument("--force", action="store_true", help="also while the machine is in use")
     parser.add_argument("--timeout", default="", metavar="DURATION", help="for everything (default: 1m, deep 10m)")
     parser.add_argument("--gpus", type=int, metavar="N", help="how many GPUs must answer (default: as configured)")
     parser.add_argument("--nics", type=int, metavar="N", help="how many RDMA ports must be up")
@@ -65,15 +65,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, see that nobody computes, check, and tell by the exit code."""
+    """Sample, require an idle machine, check, and set the exit code."""
     checks, config, timeout = _chosen(args), load(args.config), _timeout(args)
-    page = None if args.json else Page()
+    page = None if args.json else CheckPrinter()
     began = time.monotonic()
     with _ended_by_sigterm():
-        bench = _bench(args, config, ends=began + timeout.total_seconds())
-        report = Report(node=platform.node(), at=SystemClock().now(), result="busy", busy=_busy(args, config, bench))
+        context = _bench(args, config, ends=began + timeout.total_seconds())
+        report = CheckReport(
+            node=platform.node(), at=SystemClock().now(), result="busy", busy=_busy(args, config, context)
+        )
         if not report.busy:
-            report = _checked(report, checks, bench, page)
+            report = _checked(report, checks, context, page)
     report = msgspec.structs.replace(report, seconds=round(time.monotonic() - began, 2))
     if page:
         page.conclude(report)
@@ -109,16 +111,16 @@ def duration(text: str, option: str) -> timedelta:
         raise UserError(f"{option} {text}: {error}") from None
 
 
-def _bench(args: argparse.Namespace, config: Config, *, ends: float) -> Bench:
+def _bench(args: argparse.Namespace, config: Config, *, ends: float) -> CheckContext:
     host = HostRoot(Path(config.host_root))
     probes = [probe for probe in probes_of(config.probes, host) if probe.source in _SOURCES]
     left = timedelta(seconds=max(0.0, ends - time.monotonic()))
-    with closing(Sampler(probes, min(LOOK, left))) as sampler:
-        looks = sampler.sample(SystemClock().now())
+    with closing(Sampler(probes, min(SAMPLE_LIMIT, left))) as sampler:
+        samples = sampler.sample(SystemClock().now())
     gpus = config.probes.gpus if args.gpus is None else args.gpus
     expected = Expected(gpus=gpus, ports=args.nics, rate_gbps=args.nic_rate)
-    bench = bench_of(looks, _nics(host.sys), expected=expected, sys=host.sys, environ=os.environ, ends=ends)
-    return replace(bench, may_disturb=args.force)
+    context = context_of(samples, _nics(host.sys), expected=expected, sys=host.sys, environ=os.environ, ends=ends)
+    return replace(context, may_disturb=args.force)
 
 
 def _nics(sys: Path) -> Sequence[Nic]:
@@ -127,20 +129,22 @@ def _nics(sys: Path) -> Sequence[Nic]:
     return []
 
 
-def _busy(args: argparse.Namespace, config: Config, bench: Bench) -> list[str]:
+def _busy(args: argparse.Namespace, config: Config, context: CheckContext) -> list[str]:
     """The processes that compute on this machine, in words. Empty with `--force`."""
     if args.force:
         return []
-    return [*map(str, busy.workers(HostRoot(Path(config.host_root)).proc)), *busy.occupied(bench.gpus)]
+    return [*map(str, busy.workers(HostRoot(Path(config.host_root)).proc)), *busy.occupied(context.gpus)]
 
 
-def _checked(report: Report, checks: Sequence[Check], bench: Bench, page: Page | None) -> Report:
-    done: list[Done] = []
+def _checked(
+    report: CheckReport, checks: Sequence[Check], context: CheckContext, page: CheckPrinter | None
+) -> CheckReport:
+    done: list[FinishedCheck] = []
     try:
-        for one in run_all(checks, bench):
+        for one in run_all(checks, context):
             done.append(one)
             if page:
-                page.tell(one)
+                page.show(one)
     except InUse as somebody:
         return msgspec.structs.replace(report, checks=done, busy=[str(somebody)])
     return msgspec.structs.replace(report, checks=done, result=result_of(done))
@@ -160,30 +164,30 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-class Page:
+class CheckPrinter:
     """What a person sees: a line for each check as it ends, and the result."""
 
     def __init__(self) -> None:
         self._console = console()
 
-    def tell(self, done: Done) -> None:
+    def show(self, done: FinishedCheck) -> None:
         """One line."""
         self._print(
             (f"{done.status:5}", _STYLES[done.status]), f"{done.name:16}{done.why}", (f"  {done.seconds:g} s", "dim")
         )
 
-    def conclude(self, report: Report) -> None:
+    def conclude(self, report: CheckReport) -> None:
         """The last words."""
-        counts = {outcome: sum(one.status is outcome for one in report.checks) for outcome in Outcome}
-        told = ", ".join(f"{count} {_SPOKEN[outcome]}" for outcome, count in counts.items() if count)
+        counts = {outcome: sum(one.status is outcome for one in report.checks) for outcome in CheckOutcome}
+        counted = ", ".join(f"{count} {_SPOKEN[outcome]}" for outcome, count in counts.items() if count)
         if report.result == "busy":
             self._print(
-                ("busy", "yellow"), f": somebody computes here, so nothing more was done: {'; '.join(report.busy)}"
+                ("busy", "yellow"), f": the machine is in use, so nothing more was done: {'; '.join(report.busy)}"
             )
             self._print("Wait for the end of that work; --force checks all the same and may disturb it.")
         else:
-            self._print((report.result, _STYLES[Outcome(report.result)]), f": {told} in {report.seconds:g} s")
-        if report.result == Outcome.SKIP:
+            self._print((report.result, _STYLES[CheckOutcome(report.result)]), f": {counted} in {report.seconds:g} s")
+        if report.result == CheckOutcome.SKIP:
             self._print("Nothing could be checked, so nothing is known; the lines above say what is missing.")
 
     def _print(self, *parts: str | tuple[str, str]) -> None:
@@ -192,6 +196,6 @@ class Page:
         self._console.print(Text.assemble(*parts), soft_wrap=True)
 
 
-_STYLES = {Outcome.PASS: "green", Outcome.FAIL: "bold red", Outcome.SKIP: "dim"}
-_SPOKEN = {Outcome.PASS: "passed", Outcome.FAIL: "failed", Outcome.SKIP: "skipped"}
+_STYLES = {CheckOutcome.PASS: "green", CheckOutcome.FAIL: "bold red", CheckOutcome.SKIP: "dim"}
+_SPOKEN = {CheckOutcome.PASS: "passed", CheckOutcome.FAIL: "failed", CheckOutcome.SKIP: "skipped"}
 _EXIT = {"pass": 0, "fail": FAILED, "skip": UNCHECKED, "busy": BUSY}

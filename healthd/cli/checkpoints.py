@@ -14,7 +14,16 @@ from datetime import UTC, datetime
 
 from healthd.checkpoints.doubts import doubts
 from healthd.checkpoints.formats import UnknownFormat, declared
-from healthd.checkpoints.latest import UNKNOWN_STEP, Candidate, Checkpoint, Level, Rejected, latest, misplaced, verify
+from healthd.checkpoints.latest import (
+    UNKNOWN_STEP,
+    Candidate,
+    Checkpoint,
+    Rejected,
+    VerifyLevel,
+    latest,
+    misplaced,
+    verify,
+)
 from healthd.checkpoints.pointers import misled
 from healthd.checkpoints.steps import find, parse_step
 from healthd.checkpoints.stores.urls import Location, NoSuchStore, locate, store_of
@@ -37,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog, parser.formatter_class = EXIT_CODES, argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="checkpoints_command", required=True, metavar="COMMAND")
     for name, about, reads in (
-        ("latest", "the newest checkpoint that will load, and why newer ones will not", Level.FULL),
-        ("list", "every checkpoint, newest first, and whether it will load", Level.QUICK),
-        ("verify", "whether one checkpoint will load", Level.FULL),
+        ("latest", "the newest checkpoint that will load, and why newer ones will not", VerifyLevel.FULL),
+        ("list", "every checkpoint, newest first, and whether it will load", VerifyLevel.QUICK),
+        ("verify", "whether one checkpoint will load", VerifyLevel.FULL),
     ):
         command = commands.add_parser(
             name,
@@ -70,10 +79,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         depth = command.add_mutually_exclusive_group()
         full, quick = "read all data that has a checksum", "read headers and sizes alone"
         depth.add_argument(
-            "--full", dest="level", action="store_const", const=Level.FULL, help=_default(full, reads is Level.FULL)
+            "--full",
+            dest="level",
+            action="store_const",
+            const=VerifyLevel.FULL,
+            help=_default(full, reads is VerifyLevel.FULL),
         )
         depth.add_argument(
-            "--quick", dest="level", action="store_const", const=Level.QUICK, help=_default(quick, reads is Level.QUICK)
+            "--quick",
+            dest="level",
+            action="store_const",
+            const=VerifyLevel.QUICK,
+            help=_default(quick, reads is VerifyLevel.QUICK),
         )
         command.set_defaults(level=reads)
     checkpoint_report.add_arguments(commands)
@@ -105,7 +122,7 @@ def _latest(args: argparse.Namespace) -> int:
     for line in misled(args.path, answer.found.path if answer.found else None):
         complain(f"healthd: {line}")
     if answer.found:
-        _say_doubts(answer.found, args)
+        _print_doubts(answer.found, args)
         return FOUND
     complain(f"healthd: no valid checkpoint at {args.path}{_why_none(args.path)}")
     return NONE_VALID
@@ -142,13 +159,13 @@ def _verify(args: argparse.Namespace) -> int:
         _print_table([outcome], args.path)
     if not isinstance(outcome, Checkpoint):
         return NONE_VALID
-    _say_doubts(outcome, args)
+    _print_doubts(outcome, args)
     return FOUND
 
 
-def _say_doubts(found: Checkpoint, args: argparse.Namespace) -> None:
+def _print_doubts(found: Checkpoint, args: argparse.Namespace) -> None:
     """Print doubts to standard error, so that standard output stays clean."""
-    if args.level is Level.FULL:
+    if args.level is VerifyLevel.FULL:
         for line in doubts(locate(found.path)):
             complain(f"healthd: {line}")
 
@@ -174,13 +191,13 @@ def _print_table(outcomes: Sequence[Checkpoint | Rejected], root: Location) -> N
     for outcome in outcomes:
         valid = isinstance(outcome, Checkpoint)
         step = "?" if outcome.step == UNKNOWN_STEP else str(outcome.step)
-        says = (
+        verdict = (
             f"[green]yes[/] ({outcome.format})"
             if isinstance(outcome, Checkpoint)
             else f"[red]no[/]: {escape(outcome.reason)}"
         )
         where = escape(_shown(outcome.path, str(root.absolute())))
-        table.add_row(step, where, *_saved_and_size(outcome), says, style="" if valid else "dim")
+        table.add_row(step, where, *_saved_and_size(outcome), verdict, style="" if valid else "dim")
     if outcomes:
         width = None if sys.stdout.isatty() else 1000  # in a pipe one line each, so that grep finds all of it
         console(width=width).print(table)

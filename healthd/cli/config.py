@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
-from healthd.cli.config_keys import Key, Value, keys_of, sections_of
+from healthd.cli.config_keys import ConfigKey, ConfigValue, keys_of, sections_of
 from healthd.cli.errors import UserError
 from healthd.core.api.locations import parse_allowed
 from healthd.core.config import REPLACED, Config, Policy, parse_duration
@@ -159,7 +159,7 @@ class _Reading:
                 yield key, child
             first.setdefault(key, key_node.start_mark.line + 1)
 
-    def _value(self, node: yaml.Node, section: type[Policy], key: str, name: str) -> Policy | Value:
+    def _value(self, node: yaml.Node, section: type[Policy], key: str, name: str) -> Policy | ConfigValue:
         path = _join(name, key)
         for nested, kind in sections_of(section):
             if nested == key:
@@ -173,12 +173,12 @@ class _Reading:
             self._refuse(node, path, str(error))
             return None
 
-    def _items(self, node: yaml.SequenceNode, key: Key, path: str) -> tuple[str | Policy, ...]:
+    def _items(self, node: yaml.SequenceNode, key: ConfigKey, path: str) -> tuple[str | Policy, ...]:
         """The valid items of a list. Each other item is a separate problem."""
         items = [self._item(item, key, path) for item in node.value]
         return tuple(item for item in items if item is not None)
 
-    def _item(self, node: yaml.Node, key: Key, path: str) -> str | Policy | None:
+    def _item(self, node: yaml.Node, key: ConfigKey, path: str) -> str | Policy | None:
         if issubclass(key.kind, Policy):
             return self.section(node, key.kind, path)
         try:
@@ -192,7 +192,7 @@ class _Reading:
         self.problems.append(Problem(mark.line + 1, mark.column + 1, key, text))
 
 
-def _read_value(node: yaml.Node, key: Key, path: str) -> Value:
+def _read_value(node: yaml.Node, key: ConfigKey, path: str) -> ConfigValue:
     """The value of one key. Raises ValueError, whose message says what it must be."""
     if _is_null(node):
         if key.nullable:
@@ -203,7 +203,7 @@ def _read_value(node: yaml.Node, key: Key, path: str) -> Value:
     return _read_scalar(node, key, path)
 
 
-def _read_scalar(node: yaml.Node, key: Key, path: str) -> Value:
+def _read_scalar(node: yaml.Node, key: ConfigKey, path: str) -> ConfigValue:
     if not isinstance(node, yaml.ScalarNode):
         raise ValueError(f"must be {key.expected}, not {'a list' if isinstance(node, yaml.SequenceNode) else 'keys'}")
     value = _typed(node, key)
@@ -252,7 +252,7 @@ _CHECKS_OF_WHOLES: dict[str, Callable[[Any], object]] = {"judge.rules": check_si
 """Sections whose keys must be consistent."""
 
 
-def _typed(node: yaml.ScalarNode, key: Key) -> Value:
+def _typed(node: yaml.ScalarNode, key: ConfigKey) -> ConfigValue:
     """The text of a node, converted to the type of its key. None when it is not of that type."""
     text = str(node.value)
     if key.kind is timedelta:
@@ -268,7 +268,7 @@ def _typed(node: yaml.ScalarNode, key: Key) -> Value:
     return _number(text, key.kind)
 
 
-def _member(text: str, key: Key) -> StrEnum:
+def _member(text: str, key: ConfigKey) -> StrEnum:
     names = [str(member.value) for member in key.kind]  # type: ignore[attr-defined]  # _typed checked the enum
     if text not in names:
         raise ValueError(f"must be {key.expected}, not {text!r}{_nearest(text, names, '', otherwise=False)}")

@@ -13,12 +13,12 @@ import msgspec
 
 from healthd.core.config import Policy, format_duration
 
-Value = bool | int | float | str | timedelta | StrEnum | tuple[str | Policy, ...] | None
+ConfigValue = bool | int | float | str | timedelta | StrEnum | tuple[str | Policy, ...] | None
 """The types that a key can have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class ConfigKey:
     """
     One key of one section. `kind` is its type without None, or that of its items where it holds *many*; `nullable` says
     whether `null` is allowed.
@@ -28,7 +28,7 @@ class Key:
     kind: type
     many: bool
     nullable: bool
-    default: Value
+    default: ConfigValue
     meta: msgspec.Meta
 
     @property
@@ -42,7 +42,7 @@ class Key:
         words = f"a list, each item of it {words}" if self.many else words
         return f"{words}, or `null`" if self.nullable else words
 
-    def allows(self, value: Value) -> bool:
+    def allows(self, value: ConfigValue) -> bool:
         """Whether a value of the right type keeps the limits."""
         if isinstance(value, timedelta):
             return value >= self._least()
@@ -79,7 +79,7 @@ _KINDS: dict[type, str] = {
 }
 
 
-def keys_of(section: type[Policy]) -> dict[str, Key]:
+def keys_of(section: type[Policy]) -> dict[str, ConfigKey]:
     """The keys of one section in the order of their declaration, without those that are sections themselves."""
     hints = typing.get_type_hints(section, include_extras=True)
     return {
@@ -96,13 +96,13 @@ def sections_of(parent: type[Policy]) -> Iterator[tuple[str, type[Policy]]]:
             yield name, hint
 
 
-def _key(field: msgspec.structs.FieldInfo, hint: typing.Any) -> Key:
+def _key(field: msgspec.structs.FieldInfo, hint: typing.Any) -> ConfigKey:
     declared, meta = typing.get_args(hint)
     many = typing.get_origin(declared) is tuple
     if many:
         declared = typing.get_args(declared)[0]
     kinds = typing.get_args(declared) if isinstance(declared, types.UnionType) else (declared,)
-    return Key(
+    return ConfigKey(
         name=field.name,
         kind=next(kind for kind in kinds if kind is not types.NoneType),
         many=many,
@@ -112,7 +112,7 @@ def _key(field: msgspec.structs.FieldInfo, hint: typing.Any) -> Key:
     )
 
 
-def spell(value: Value) -> str:
+def spell(value: ConfigValue) -> str:
     """A value as one writes it in the file."""
     match value:
         case None:

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 
-from healthd.cli.config_keys import Key, keys_of, sections_of, spell
+from healthd.cli.config_keys import ConfigKey, keys_of, sections_of, spell
 from healthd.core.config import Config, Policy
 
 _HEAD = """\
@@ -33,14 +33,14 @@ def reference() -> str:
     return f"{_HEAD}{_example(keys, sections)}\n" + "\n".join(parts)
 
 
-def _example(keys: list[Key], sections: list[tuple[str, type[Policy]]]) -> str:
+def _example(keys: list[ConfigKey], sections: list[tuple[str, type[Policy]]]) -> str:
     lines = [f"{key.name}: {spell(key.default)}" for key in keys]
     for name, section in sections:
         lines += [f"{name}:", *(f"  {key.name}: {spell(key.default)}" for key in keys_of(section).values())]
     return "\n".join(["```yaml", *lines, "```", ""])
 
 
-def _key(key: Key) -> str:
+def _key(key: ConfigKey) -> str:
     """A key of no section."""
     return "\n".join([f"## `{key.name}`", "", _facts(key), "", _flat(key.meta.description or ""), ""])
 
@@ -57,7 +57,7 @@ def _entries(name: str, section: type[Policy]) -> Iterator[str]:
             yield from _entries(f"{name}.{key.name}", key.kind)
 
 
-def _facts(key: Key) -> str:
+def _facts(key: ConfigKey) -> str:
     expected = key.expected[:1].upper() + key.expected[1:]
     return f"{expected}. Default: `{spell(key.default)}`."
 

@@ -17,10 +17,10 @@ from healthd.cli.terminal import console
 from healthd.clock import Clock, SystemClock
 from healthd.core.config import LogFormat, LogLevel
 from healthd.local.demo.kernel_logs import Writable, is_real_device, machine_log, own_log
-from healthd.local.demo.outcome import Outcome, judge
-from healthd.local.demo.play import Stage, play
+from healthd.local.demo.outcome import DemoOutcome, judge
+from healthd.local.demo.play import DemoInputs, play
 from healthd.local.demo.scene import Note, Scene, Who
-from healthd.local.demo.script import SLOW, Place, Script, changed_settings, config
+from healthd.local.demo.script import SLOW, DemoFolders, Script, changed_settings, config
 from healthd.local.demo.shows import JsonShow, LinesShow, Show
 from healthd.local.demo.undisturbed import TrainingFailed
 from healthd.local.machine import OpenKernelLog
@@ -29,13 +29,13 @@ from healthd.probes.klog.kmsg import read_boot_id
 from healthd.telemetry.logs import configure
 
 TERMINATED = 128 + signal.SIGTERM
-NOT_AS_TOLD = 1
+NOT_AS_EXPECTED = 1
 REAL_LOG = "THE REAL KERNEL LOG"
 
 EPILOG = """\
 Four ranks train on four slots of this machine; two more slots are spares.
 Nothing but processes and a temporary folder is needed: no root, no GPU, no
-cluster. Exit code 0 only if everything went as told and the weights are equal.
+cluster. Exit code 0 only if everything went as expected and the weights are equal.
 """
 
 
@@ -47,14 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shape.add_argument("--json", action="store_true", help="one JSON object a line; the last one is the outcome")
     shape.add_argument("--plain", action="store_true", help="lines instead of the live view, also on a terminal")
     parser.add_argument("--slow", action="store_true", help="slow enough to watch; takes longer than a minute")
-    parser.add_argument("--keep", action="store_true", help="leave the state, logs and checkpoints for a look")
+    parser.add_argument("--keep", action="store_true", help="keep the state, logs and checkpoints")
     parser.add_argument(
         "--real-kmsg", action="store_true", help="send the faults through this machine's own kernel log (root)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play the demo; exit code 0 when it went as told."""
+    """Play the demo; exit code 0 when it went as expected."""
     root = Path(tempfile.mkdtemp(prefix="healthd-demo-"))
     try:
         outcome = asyncio.run(_run(args, root))
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         if not args.keep:
             shutil.rmtree(root, ignore_errors=True)
-    return 0 if outcome.is_good else NOT_AS_TOLD
+    return 0 if outcome.is_good else NOT_AS_EXPECTED
 
 
 @contextlib.contextmanager
@@ -80,22 +80,22 @@ def _logging(root: Path) -> Iterator[None]:
         yield
 
 
-async def _run(args: argparse.Namespace, root: Path) -> Outcome:
+async def _run(args: argparse.Namespace, root: Path) -> DemoOutcome:
     script = Script(pace=SLOW) if args.slow else Script()
     clock = SystemClock()
     show = _show(args, script, clock)
     return await present(script, show, clock, root, real_kmsg=args.real_kmsg, kept=args.keep)
 
 
-async def present(script: Script, show: Show, clock: Clock, root: Path, *, real_kmsg: bool, kept: bool) -> Outcome:
+async def present(script: Script, show: Show, clock: Clock, root: Path, *, real_kmsg: bool, kept: bool) -> DemoOutcome:
     """Play *script* in the folder *root* on *show*. Raises TrainingFailed, UserError."""
     boot_id, began = read_boot_id(), clock.now()
     kernel, open_kernel_log = _kernel_log(script, clock, boot_id, real=real_kmsg)
     scene = Scene(began, show=show.note, root=str(root))
     scene.warning = REAL_LOG if real_kmsg else ""
-    stage = Stage(
+    stage = DemoInputs(
         script=script,
-        place=Place(root),
+        place=DemoFolders(root),
         config=config(trust_user_space=real_kmsg),
         scene=scene,
         clock=clock,

@@ -41,7 +41,7 @@ from healthd.core.api.locations import VOLUMES_AT, allowed_in
 from healthd.core.config import CheckpointsPolicy, Config
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.recovery_status import kind_named
-from healthd.core.report.doctor import Chart, HintPolicy, Level, Remark, examine
+from healthd.core.report.doctor import Chart, HintPolicy, Remark, RemarkLevel, examine
 from healthd.core.report.doctor.rights import needed
 from healthd.gangs import ADAPTERS
 from healthd.gangs.annotations import metadata_of_root
@@ -68,14 +68,14 @@ KINDS: Mapping[str, tuple[str, type[JobManifest | JobSetManifest | StatefulSetMa
 """healthd's name of each kind, and how its complete object is read."""
 
 
-class Target(NamedTuple):
+class DoctorTarget(NamedTuple):
     """The gang that is asked about."""
 
     kind: str
     manifest: type[Any]
     name: str
     namespace: str
-    said: str
+    text: str
     """As the user wrote it."""
 
 
@@ -101,25 +101,25 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(str(error)) from None
     remarks = examine(chart)
     print(as_json(target, remarks) if args.json else as_text(target, remarks))
-    return int(any(remark.level is Level.PREVENTS for remark in remarks))
+    return int(any(remark.level is RemarkLevel.PREVENTS for remark in remarks))
 
 
-def parse_target(text: str, namespace: str) -> Target:
+def parse_target(text: str, namespace: str) -> DoctorTarget:
     """KIND/NAME as a user writes it. Raises UserError."""
     spelt, slash, name = text.partition("/")
     if not (slash and name) or kind_named(spelt) not in KINDS:
         raise UserError(f"{text!r}: write job/NAME, jobset/NAME, statefulset/NAME or pods/GANG")
     kind, manifest = KINDS[kind_named(spelt)]
-    return Target(kind, manifest, name, namespace, text)
+    return DoctorTarget(kind, manifest, name, namespace, text)
 
 
-async def _visit(args: argparse.Namespace, target: Target, config: Config | None) -> Chart:
+async def _visit(args: argparse.Namespace, target: DoctorTarget, config: Config | None) -> Chart:
     clock = SystemClock()
     async with connect(target_cluster.connection(args, clock), clock=clock, jitter=random.random) as cluster:
         return dataclasses.replace(await read_chart(cluster, target, config), now=clock.now())
 
 
-async def read_chart(cluster: Cluster, target: Target, config: Config | None = None) -> Chart:
+async def read_chart(cluster: Cluster, target: DoctorTarget, config: Config | None = None) -> Chart:
     """
     Everything that *cluster* shows of the gang; what may not be looked at is left out. *config* is the controller's;
     None: not known, and the defaults are taken for it. Raises ClusterError.
@@ -152,13 +152,13 @@ def _readable(policy: CheckpointsPolicy, namespace: str) -> tuple[str, ...]:
     return (f"{VOLUMES_AT}/{namespace}", *allowed_in(namespace, policy.allowed))
 
 
-async def _whole(cluster: Reader, target: Target) -> tuple[ObjectMeta, dict[str, Any], tuple[Pod, ...]]:
+async def _whole(cluster: Reader, target: DoctorTarget) -> tuple[ObjectMeta, dict[str, Any], tuple[Pod, ...]]:
     """The root as it was written. For plain pods, one made from what their owner wrote on them."""
     if target.kind != "PodGang":
         try:
             manifest = await cluster.get(target.manifest, target.name, target.namespace)
         except NotFound:
-            raise UserError(f"there is no {target.said} in namespace {target.namespace}") from None
+            raise UserError(f"there is no {target.text} in namespace {target.namespace}") from None
         return manifest.metadata, manifest.spec, ()
     labels = {LABEL_GANG: target.name}
     pods = (await cluster.list(PodManifest, namespace=target.namespace, labels=labels)).items
@@ -170,7 +170,7 @@ async def _whole(cluster: Reader, target: Target) -> tuple[ObjectMeta, dict[str,
     return meta, {"pods": [remembered(pod) for pod in pods]}, tuple(slim)
 
 
-async def _root(cluster: Reader, target: Target) -> Root | None:
+async def _root(cluster: Reader, target: DoctorTarget) -> Root | None:
     adapter = ADAPTERS[target.kind]
     try:
         root = adapter.read(await cluster.get(adapter.kind, target.name, target.namespace))
@@ -186,7 +186,7 @@ async def _launcher(cluster: Reader, name: str, namespace: str) -> Mapping[str, 
         return None
 
 
-async def _members(cluster: Reader, target: Target) -> tuple[Pod, ...]:
+async def _members(cluster: Reader, target: DoctorTarget) -> tuple[Pod, ...]:
     adapter = ADAPTERS[target.kind]
     labels = adapter.pod_labels(target.name)
     listed = (await cluster.list(Pod, namespace=target.namespace, labels=labels)).items
@@ -211,19 +211,19 @@ async def _hint_policy(cluster: Reader) -> HintPolicy:
     return HintPolicy.INSTALLED if there else HintPolicy.MISSING
 
 
-def as_json(target: Target, remarks: Sequence[Remark]) -> str:
+def as_json(target: DoctorTarget, remarks: Sequence[Remark]) -> str:
     """For programs."""
-    told = [msgspec.to_builtins(remark) for remark in remarks]
-    return json.dumps({"target": target.said, "namespace": target.namespace, "remarks": told})
+    listed = [msgspec.to_builtins(remark) for remark in remarks]
+    return json.dumps({"target": target.text, "namespace": target.namespace, "remarks": listed})
 
 
-def as_text(target: Target, remarks: Sequence[Remark]) -> str:
+def as_text(target: DoctorTarget, remarks: Sequence[Remark]) -> str:
     """For people."""
-    prevents = sum(remark.level is Level.PREVENTS for remark in remarks)
-    gang = f"{target.said} in {target.namespace}"
+    prevents = sum(remark.level is RemarkLevel.PREVENTS for remark in remarks)
+    gang = f"{target.text} in {target.namespace}"
     if prevents:
         verdict = f"{gang}: healthd cannot recover it"
-    elif any(remark.level is Level.RISKS for remark in remarks):
+    elif any(remark.level is RemarkLevel.RISKS for remark in remarks):
         verdict = f"{gang}: healthd can recover it, with risks"
     else:
         verdict = f"{gang}: nothing stands in the way of a recovery"

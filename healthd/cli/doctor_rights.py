@@ -14,7 +14,7 @@ from healthd.core.api import (
     SubjectAccessReview,
 )
 from healthd.core.config import CheckpointsPolicy
-from healthd.core.report.doctor import Right, Verifier
+from healthd.core.report.doctor import Right, VerifierPod
 from healthd.core.report.doctor.rights import ACCOUNT, CONTROLLER, GROUPS, NAMESPACE, verifiers_of
 
 
@@ -37,7 +37,7 @@ async def _has(cluster: Cluster, right: Right) -> bool | None:
 
 async def find_verifiers(
     cluster: Reader, location: str, namespace: str, policy: CheckpointsPolicy | None
-) -> tuple[Verifier, ...] | None:
+) -> tuple[VerifierPod, ...] | None:
     """As `core.report.doctor.rights.verifiers_of`, with the controller's pods that are there. Raises ClusterError."""
     try:
         pods = (await cluster.list(Pod, namespace=NAMESPACE, labels=CONTROLLER)).items

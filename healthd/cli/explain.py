@@ -1,5 +1,5 @@
 """
-`healthd explain [RECOVERY | GANG]`: why a gang was restarted, and what was done, told from the recorded state alone.
+`healthd explain [RECOVERY | GANG]`: why a gang was restarted, and what was done, from the recorded state alone.
 
 Read-only, and safe beside a run that is going on. Without a name: one line for each recovery. With a gang, `job/llama`:
 its newest recovery, and what a fault would cost it now.
@@ -32,7 +32,7 @@ from healthd.core.recovery.gang import Root
 from healthd.core.recovery.recovery_status import blamed, gang_text, kind_named
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER, Terms
 from healthd.core.report.explain import Explanation, explain
-from healthd.core.report.explain_text import Section, columns, row, tell, tell_without_incident
+from healthd.core.report.explain_text import Section, columns, explain_sections, row, sections_without_incident
 from healthd.local.state import runs_dir
 
 T = TypeVar("T", Node, NodeHealth)
@@ -81,11 +81,16 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(recorded)
     elif args.recovery and recorded.recoveries:
-        story = _explained(recorded.recoveries[0], recorded)
-        _print(lambda width: [*tell(story, width=width, terms=recorded.terms), *_logs(story, recorded.state)])
+        explanation = _explained(recorded.recoveries[0], recorded)
+        _print(
+            lambda width: [
+                *explain_sections(explanation, width=width, terms=recorded.terms),
+                *_logs(explanation, recorded.state),
+            ]
+        )
     elif recorded.gang is not None:
         gang, stake = recorded.gang, recorded.stake
-        _print(lambda width: tell_without_incident(gang, stake, width=width))
+        _print(lambda width: sections_without_incident(gang, stake, width=width))
     elif recorded.recoveries:
         _print_table([columns(recorded.terms), *map(row, recorded.recoveries)])
     else:
@@ -105,15 +110,15 @@ async def _read(args: argparse.Namespace) -> Recorded:
         names = {node for recovery in chosen for node in blamed(recovery.status)}
         names |= {recovery.spec.cause.node for recovery in chosen} - {""}
         nodes = {name: node for name in names if (node := await _get(found.cluster, Node, name))}
-        health = {name: said for name in names if (said := await _get(found.cluster, NodeHealth, name))}
+        health = {name: given for name in names if (given := await _get(found.cluster, NodeHealth, name))}
     stake = _stake(gang, chosen, known) if gang else None
     return Recorded(found.name, found.state, chosen, nodes, health, gang, stake)
 
 
-async def _gang(said: str, chosen: Sequence[Recovery], found: Target) -> Root | None:
+async def _gang(given: str, chosen: Sequence[Recovery], found: Target) -> Root | None:
     if chosen:
         return await gang_of(found.cluster, chosen[0].spec.gang)
-    return await gang_named(found.cluster, said, found.namespace)
+    return await gang_named(found.cluster, given, found.namespace)
 
 
 def _stake(gang: Root, chosen: Sequence[Recovery], known: Sequence[Recovery]) -> Stake | None:
@@ -130,49 +135,51 @@ async def _get(cluster: Reader, kind: type[T], name: str) -> T | None:
         return None
 
 
-def _chosen(recoveries: Sequence[Recovery], said: str) -> list[Recovery]:
+def _chosen(recoveries: Sequence[Recovery], given: str) -> list[Recovery]:
     """
     The one recovery with this name or this prefix; for a gang, its newest. Raises UserError when there are several.
     """
-    exact = [recovery for recovery in recoveries if recovery.metadata.name == said]
-    found = exact or [recovery for recovery in recoveries if recovery.metadata.name.startswith(said)]
-    kind, slash, name = said.partition("/")
-    gang = f"{kind_named(kind)}/{name}" if slash else said
+    exact = [recovery for recovery in recoveries if recovery.metadata.name == given]
+    found = exact or [recovery for recovery in recoveries if recovery.metadata.name.startswith(given)]
+    kind, slash, name = given.partition("/")
+    gang = f"{kind_named(kind)}/{name}" if slash else given
     of_gang = [recovery for recovery in recoveries if gang in (gang_text(recovery.spec.gang), recovery.spec.gang.name)]
     if not exact and of_gang:
-        _be_one_gang(said, of_gang)
+        _be_one_gang(given, of_gang)
         return of_gang[-1:]
     if len(found) > 1:
-        raise UserError(f"{said!r} could be {', '.join(recovery.metadata.name for recovery in found)}")
+        raise UserError(f"{given!r} could be {', '.join(recovery.metadata.name for recovery in found)}")
     return found
 
 
-def _nothing_of(said: str, recoveries: Sequence[Recovery], found: Target) -> str:
+def _nothing_of(given: str, recoveries: Sequence[Recovery], found: Target) -> str:
     if found.state is not None:
-        return _no_run_of(said, recoveries, found.state)
+        return _no_run_of(given, recoveries, found.state)
     names = [recovery.metadata.name for recovery in recoveries]
     names += [gang_text(recovery.spec.gang) for recovery in recoveries]
-    near = get_close_matches(said, names, n=1)
+    near = get_close_matches(given, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}" if names else "there is none yet"
-    return f"there is no recovery {said!r}{_in(found)}, and no gang of that name has an annotation of healthd's; {hint}"
+    return (
+        f"there is no recovery {given!r}{_in(found)}, and no gang of that name has an annotation of healthd's; {hint}"
+    )
 
 
-def _no_run_of(said: str, recoveries: Sequence[Recovery], state: Path) -> str:
+def _no_run_of(given: str, recoveries: Sequence[Recovery], state: Path) -> str:
     """The error text, with the runs on this machine, and the recoveries of the run that was read."""
     runs = sorted({run.name for run in known_runs(runs_dir())} | {state.name})
     names = [recovery.metadata.name for recovery in recoveries]
-    near = get_close_matches(said, [*runs, *names], n=1)
+    near = get_close_matches(given, [*runs, *names], n=1)
     meant = f"did you mean {near[0]!r}? " if near else ""
     of_run = f"; recoveries of {state.name}: {', '.join(names)}" if names else ""
-    return f"there is no run and no recovery {said!r}; {meant}runs on this machine: {', '.join(runs)}{of_run}"
+    return f"there is no run and no recovery {given!r}; {meant}runs on this machine: {', '.join(runs)}{of_run}"
 
 
-def _be_one_gang(said: str, recoveries: Sequence[Recovery]) -> None:
+def _be_one_gang(given: str, recoveries: Sequence[Recovery]) -> None:
     """Raises UserError when several gangs of the same name, in several namespaces or of several kinds, match."""
     gangs = {(recovery.spec.gang.namespace, gang_text(recovery.spec.gang)) for recovery in recoveries}
     if len(gangs) > 1:
-        told = ", ".join(f"{gang} in {namespace}" for namespace, gang in sorted(gangs))
-        raise UserError(f"{said!r} could be {told}; say which, with -n NAMESPACE")
+        candidates = ", ".join(f"{gang} in {namespace}" for namespace, gang in sorted(gangs))
+        raise UserError(f"{given!r} could be {candidates}; say which, with -n NAMESPACE")
 
 
 def _in(found: Target) -> str:
@@ -198,8 +205,8 @@ def _print_json(recorded: Recorded) -> None:
         print(json.dumps(msgspec.to_builtins(_explained(recovery, recorded))))
     if recorded.gang is not None and not recorded.recoveries:
         ref = recorded.gang.ref
-        told = {"recovery": None, "namespace": ref.namespace, "gang": f"{ref.kind} {ref.name}"}
-        print(json.dumps({**told, "at_stake": msgspec.to_builtins(recorded.stake)}))
+        candidates = {"recovery": None, "namespace": ref.namespace, "gang": f"{ref.kind} {ref.name}"}
+        print(json.dumps({**candidates, "at_stake": msgspec.to_builtins(recorded.stake)}))
 
 
 def _print(sections: Callable[[int], Sequence[Section]]) -> None:
@@ -213,15 +220,15 @@ def _print(sections: Callable[[int], Sequence[Section]]) -> None:
             page.print(Text(line), soft_wrap=True)
 
 
-def _logs(story: Explanation, state: Path | None) -> Iterator[Section]:
+def _logs(explanation: Explanation, state: Path | None) -> Iterator[Section]:
     """The paths of the ranks' log files, if they still exist."""
-    if story.stopped_attempt is None or state is None:
+    if explanation.stopped_attempt is None or state is None:
         return
-    stops = sum(lap.phase is Phase.STOPPING for lap in story.timeline)
-    attempts = [story.stopped_attempt, *(attempt.number for attempt in story.attempts)][:stops]
+    stops = sum(lap.phase is Phase.STOPPING for lap in explanation.timeline)
+    attempts = [explanation.stopped_attempt, *(attempt.number for attempt in explanation.attempts)][:stops]
     folders = [state / "logs" / f"attempt-{number}" for number in attempts]
     if lines := [f"  {folder}" for folder in folders if folder.is_dir()]:
-        yield Section("Last words of the ranks that were stopped", lines)
+        yield Section("Last output of the ranks that were stopped", lines)
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:

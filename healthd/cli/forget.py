@@ -32,12 +32,12 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{error}: stop it first") from None
     except OSError as error:
         raise UserError(f"the state in {state} cannot be removed: {error}") from None
-    for line in _told(known, state):
+    for line in _lines(known, state):
         print(line)
     return 0
 
 
-def _told(known: KnownRun | None, state: Path) -> list[str]:
+def _lines(known: KnownRun | None, state: Path) -> list[str]:
     if known is None:
         return [f"{state} is forgotten; what run it was of could not be read"]
     return [

@@ -1,4 +1,4 @@
-"""Keep out of a process what its libraries would load and nobody in it needs: the agent runs on every node."""
+"""Keep out of a process what its libraries would load and nothing in it needs: the agent runs on every node."""
 
 from __future__ import annotations
 

@@ -21,18 +21,18 @@ import msgspec
 
 from healthd.cli.errors import UserError
 from healthd.cli.terminal import complain, console
-from healthd.core.api.model import Action, Severity
+from healthd.core.api.model import RepairAction, Severity
 from healthd.core.config import JudgePolicy
 from healthd.core.diagnosis.judgement import Judgement, in_tier
 from healthd.core.diagnosis.klog import (
     CONTRACT,
     LONGEST_MESSAGE,
     LONGEST_PREFIX,
-    Kind,
+    MessageKind,
     Partial,
+    names_its_writer,
     parse_line,
     parse_message,
-    says_who_wrote,
     stitch,
 )
 from healthd.core.diagnosis.readings import NODE
@@ -60,19 +60,19 @@ class OfSite(StrEnum):
     SITE = "site"
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class KlogLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the log that means something, as `--json` prints it."""
 
     line: int
     """Counted from 1."""
-    kind: Kind | OfSite
+    kind: MessageKind | OfSite
     xid: int | None
     sxid: int | None
     pci: str | None
     pid: int | None
     process: str | None
     severity: Severity
-    action: Action
+    action: RepairAction
     text: str
     rule: str | msgspec.UnsetType = msgspec.UNSET
     """The site's own rule for the line. Left out when there is none."""
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "dmesg, journal, syslog or /dev/kmsg text; default: standard input"
     parser.add_argument("file", nargs="?", default=STDIN, metavar="FILE", help=what)
     parser.add_argument("--json", action="store_true", help="one JSON object per line that means something")
-    kinds = ", ".join(kind for kind in Kind if kind not in CONTRACT)
+    kinds = ", ".join(kind for kind in MessageKind if kind not in CONTRACT)
     more = f"with --json, further kinds as well, which scripts must not stumble over unasked: {kinds}"
     parser.add_argument("--all", action="store_true", help=more)
     own = "an agent's configuration: read the log with its rules and tiers, too (judge.rules, judge.tiers)"
@@ -120,32 +120,32 @@ def _warn_of_unsigned(number: int) -> None:
 
 def read_log(
     log: BinaryIO, policy: JudgePolicy = AS_BUILT, unsigned: Callable[[int], None] = lambda _: None
-) -> Iterator[Reading]:
+) -> Iterator[KlogLine]:
     """
     Every message in *log* that means something, in order; one that several rules are about comes several times.
 
     *unsigned* is called once, with the number of the first such line that does not say whether the kernel wrote it.
     """
-    partial, is_said = Partial(), False
+    partial, is_noted = Partial(), False
     for number, raw in enumerate(_lines(log), start=1):
-        said = raw.decode(errors="replace")
-        if line := parse_line(said):
+        line_text = raw.decode(errors="replace")
+        if line := parse_line(line_text):
             partial, text = stitch(partial, line.text)
             readings = list(_all_of(number, text, policy))
-            if readings and not is_said and not says_who_wrote(said):
-                is_said = True
+            if readings and not is_noted and not names_its_writer(line_text):
+                is_noted = True
                 unsigned(number)
             yield from readings
 
 
-def _all_of(number: int, text: str, policy: JudgePolicy) -> Iterator[Reading]:
+def _all_of(number: int, text: str, policy: JudgePolicy) -> Iterator[KlogLine]:
     if reading := read_text(number, text, policy):
         yield reading
     for judgement in judge_line(policy.rules, text):
         yield _of_site(number, text, judgement)
 
 
-def read_text(number: int, text: str, policy: JudgePolicy = AS_BUILT) -> Reading | None:
+def read_text(number: int, text: str, policy: JudgePolicy = AS_BUILT) -> KlogLine | None:
     """What *text*, a message of the kernel, says; None where that is nothing to healthd's own rules."""
     message = parse_message(text)
     if message is None:
@@ -154,7 +154,7 @@ def read_text(number: int, text: str, policy: JudgePolicy = AS_BUILT) -> Reading
     if message.kind not in CONTRACT and not (judgement.raises or judgement.ends):
         return None  # messages of disks, file systems and the kernel
     severity, action = _alone(judgement)
-    return Reading(
+    return KlogLine(
         line=number,
         kind=message.kind,
         xid=message.xid,
@@ -173,14 +173,14 @@ def _in_its_tier(judgement: Judgement, policy: JudgePolicy) -> Judgement:
     return in_tier(judgement, tier(chosen)) if chosen else judgement
 
 
-def _alone(judgement: Judgement) -> tuple[Severity, Action]:
+def _alone(judgement: Judgement) -> tuple[Severity, RepairAction]:
     """Severity and action of a single line: each line is judged by itself here, and one of many is harmless alone."""
-    return (judgement.severity, judgement.action) if judgement.needs is None else (Severity.INFO, Action.NONE)
+    return (judgement.severity, judgement.action) if judgement.needs is None else (Severity.INFO, RepairAction.NONE)
 
 
-def _of_site(number: int, text: str, judgement: Judgement) -> Reading:
+def _of_site(number: int, text: str, judgement: Judgement) -> KlogLine:
     severity, action = _alone(judgement)
-    return Reading(
+    return KlogLine(
         line=number,
         kind=OfSite.SITE,
         xid=None,
@@ -223,7 +223,7 @@ def _lines(log: BinaryIO) -> Iterator[bytes]:
             line = log.readline(LONGEST_LINE)
 
 
-def _print_json(readings: Iterator[Reading], *, at_once: bool) -> None:
+def _print_json(readings: Iterator[KlogLine], *, at_once: bool) -> None:
     out = sys.stdout.buffer
     for reading in readings:
         out.write(msgspec.json.encode(reading) + b"\n")
@@ -232,12 +232,12 @@ def _print_json(readings: Iterator[Reading], *, at_once: bool) -> None:
     out.flush()
 
 
-def _print_for_people(readings: Iterator[Reading]) -> None:
+def _print_for_people(readings: Iterator[KlogLine]) -> None:
     if not show(readings, console(width=None if sys.stdout.isatty() else 200)):
         complain("healthd: no line means anything to healthd")
 
 
-def show(readings: Iterator[Reading], console: Console) -> bool:
+def show(readings: Iterator[KlogLine], console: Console) -> bool:
     """Print each of *readings* in a row, or in two where a row has no room. False: there were none."""
     from rich.text import Text
 
@@ -273,7 +273,7 @@ _COLUMNS = {"line": 8, "kind": 10, "code": 6, "device": 14, "process": 22, "seve
 _STYLES = {Severity.INFO: "dim", Severity.WARNING: "", Severity.ERROR: "yellow", Severity.FATAL: "bold red"}
 
 
-def _cells(row: Reading) -> list[str]:
+def _cells(row: KlogLine) -> list[str]:
     code = row.xid if row.xid is not None else row.sxid
     owner = row.process or ""
     if row.pid is not None:

@@ -62,9 +62,9 @@ async def live(state: Path, happened: Happened, clock: Clock, console: Console) 
 
     async def picture() -> RenderableType:
         status = await run_status.read_state(state, clock)
-        told = list(run_status.lines(status)) if status else []
+        status_lines = list(run_status.lines(status)) if status else []
         size = console.size
-        return frame(told, list(happened.lines), last_lines(state), width=size.width, height=size.height - 1)
+        return frame(status_lines, list(happened.lines), last_lines(state), width=size.width, height=size.height - 1)
 
     async def draw() -> None:
         while True:

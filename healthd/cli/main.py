@@ -49,7 +49,7 @@ COMMANDS: Mapping[str, Command] = {
     "runs": Command("healthd.cli.runs", "list the training jobs that `healthd run` knows on this machine"),
     "forget": Command("healthd.cli.forget", "forget a run on this machine; its checkpoints stay"),
     "repair": Command("healthd.cli.repair", "say that a node was repaired, so that it goes back into service"),
-    "explain": Command("healthd.cli.explain", "tell why a gang was restarted, and what was done"),
+    "explain": Command("healthd.cli.explain", "show why a gang was restarted, and what was done"),
     "status": Command("healthd.cli.status", "show this machine's GPUs and ports, and what is wrong with them"),
     "check": Command("healthd.cli.check", "check a machine on which nothing runs: GPUs, links, memory, network"),
     "klog": Command("healthd.cli.klog", "show what healthd reads in a kernel log"),

@@ -20,7 +20,7 @@ from healthd.probes.nics.ethernet import Ethernet, EthernetCounters, EthernetSta
 from healthd.probes.nics.infiniband import Infiniband
 from healthd.probes.nics.rdma_counters import InfinibandCounters, VirtualFunctions
 from healthd.probes.nvml.health import Nvml, NvmlPulse
-from healthd.probes.pci.pcie import Kind, PcieAdvice, PcieErrors, PcieLinks
+from healthd.probes.pci.pcie import FunctionKind, PcieAdvice, PcieErrors, PcieLinks
 
 
 def probes_of(
@@ -38,7 +38,9 @@ def probes_of(
     *gpus* and *nics* were there earlier in this boot: one that is not is lost. *addresses* answers those of the node's
     GPUs by their UUIDs, as an exporter may name them by these alone.
     """
-    there = [(gpu.pci, Kind.GPU) for gpu in gpus] + [(nic.pci, Kind.RDMA) for nic in nics if not nic.parent]
+    there = [(gpu.pci, FunctionKind.GPU) for gpu in gpus] + [
+        (nic.pci, FunctionKind.RDMA) for nic in nics if not nic.parent
+    ]
     sys = host.sys
     nvml = Nvml(expected=policy.gpus, has_driver=(sys / "module" / "nvidia").exists)
     probes: list[Probe] = [

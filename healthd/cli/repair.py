@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from healthd.checks.report import Report, refusal
+from healthd.checks.report import CheckReport, refusal
 from healthd.cli.errors import UserError
 from healthd.cli.target.target import Target, add_target_arguments, open_target
 from healthd.clock import SystemClock
@@ -45,8 +45,8 @@ def _good_since(args: argparse.Namespace) -> datetime:
     if not args.checked:
         return now
     try:
-        said = sys.stdin.buffer.read() if args.checked == "-" else Path(args.checked).read_bytes()
-        report = msgspec.json.decode(said, type=Report)
+        content = sys.stdin.buffer.read() if args.checked == "-" else Path(args.checked).read_bytes()
+        report = msgspec.json.decode(content, type=CheckReport)
     except (OSError, msgspec.DecodeError) as error:
         raise UserError(f"{args.checked} is no report of `healthd check --json`: {error}") from None
     if why := refusal(report, args.node, now):

@@ -13,7 +13,7 @@ from functools import cache
 
 from healthd.cli.rules_pages import INDEX, INDEX_HEAD, INDEX_TAIL, MADE, PAGES, Page, page_of
 from healthd.core.api.model import Blame, Severity
-from healthd.core.diagnosis.rule_reference import KERNEL_LOG, Mode, Outcome, RuleRow
+from healthd.core.diagnosis.rule_reference import KERNEL_LOG, Mode, RuleOutcome, RuleRow
 from healthd.core.diagnosis.xid import sxid_codes, xid_codes
 
 Rows = Sequence[RuleRow]
@@ -131,12 +131,12 @@ def _counted(page: Page, sections: Mapping[Section, Rows]) -> Cells:
     return f"[{page.title}]({page.file})", str(sum(counts)), *(str(count or "") for count in counts)
 
 
-def _follows(outcome: Outcome) -> str:
+def _follows(outcome: RuleOutcome) -> str:
     what = "**takes the node out**" if outcome.quarantines else f"`{outcome.severity}`"
     return f"{outcome.when}: {what}, {_action(outcome)}" if outcome.when else f"{what}, {_action(outcome)}"
 
 
-def _action(outcome: Outcome) -> str:
+def _action(outcome: RuleOutcome) -> str:
     return outcome.action.value.replace("_", " ")
 
 

@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_target,
         default=[],
         metavar="COMMAND|URL",
-        help="tell of restarts, holds and the end: run by the shell, or sent a POST (may be repeated)",
+        help="report restarts, holds and the end: run by the shell, or sent a POST (may be repeated)",
     )
     parser.add_argument("--live", action="store_true", help="a picture of the run on a terminal, in place of lines")
     parser.add_argument("--quiet", action="store_true", help="ranks' output goes to their log files only")
@@ -382,7 +382,7 @@ async def until_signal(runtime: Stoppable) -> int:
     return 128 + caught[0] if caught else code
 
 
-def say_no_gpu(why: str, on_bus: Sequence[str]) -> None:
+def log_no_gpu(why: str, on_bus: Sequence[str]) -> None:
     """Loud where the bus has GPUs: ranks would train on none, or all on one."""
     so = "slots are numbers, and kernel messages cannot be mapped to them"
     if on_bus:
@@ -397,7 +397,7 @@ async def _slots(spec: RunSpec) -> list[Slot]:
     """One GPU per rank when NVML finds GPUs, otherwise only numbers."""
     found = await asyncio.to_thread(inventory)
     if found.reason:
-        say_no_gpu(found.reason, nvidia_gpus())
+        log_no_gpu(found.reason, nvidia_gpus())
     try:
         devices = offered(found.devices, os.environ.get("CUDA_VISIBLE_DEVICES")) if found.devices else []
         return slots_for(spec.nproc, devices, spares=spec.spares)

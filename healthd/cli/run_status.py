@@ -22,16 +22,16 @@ from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError, NotFound
 from healthd.core.api import Job, Node, Pod, Recovery
 from healthd.core.api.model import ENDED, Phase
-from healthd.core.checkpoint.restart_cost import at_stake, tell_stake
+from healthd.core.checkpoint.restart_cost import at_stake, cost_lines
 from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.breaker import hold_of
-from healthd.core.recovery.gang import Ending, attempt_of, index_of, is_terminal
+from healthd.core.recovery.gang import RootOutcome, attempt_of, index_of, is_terminal
 from healthd.core.recovery.spares import is_spare
 from healthd.core.recovery.terms import ONE_SERVER
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE
 from healthd.local.known import KnownRun, Standing, read_run
-from healthd.local.restarts import said, telling, way_out
+from healthd.local.restarts import cause_text, main_cause, way_out
 from healthd.local.state import database, runs_dir
 
 NEEDS_A_PERSON = 3
@@ -108,7 +108,7 @@ async def _read(cluster: EmbeddedCluster, run: KnownRun, now: datetime) -> RunSt
     )
     newest = own[-1] if own else None
     nodes, pods = (await cluster.list(Node)).items, (await cluster.list(Pod, namespace=NAMESPACE)).items
-    if root.ending is Ending.COMPLETE:  # its healthd may not have ended yet
+    if root.ending is RootOutcome.COMPLETE:  # its healthd may not have ended yet
         run = replace(run, standing=Standing.FINISHED)
     is_running = run.standing in _GOES_ON
     status = newest.status if newest is not None and newest.status.phase not in ENDED and is_running else None
@@ -125,7 +125,7 @@ async def _read(cluster: EmbeddedCluster, run: KnownRun, now: datetime) -> RunSt
             node.metadata.name: _on_slot(node, pods if run.standing is not Standing.INTERRUPTED else ())
             for node in sorted(nodes, key=lambda one: one.metadata.name)
         },
-        next_fault=tuple(tell_stake(stake, ONE_SERVER)) if stake else (),
+        next_fault=tuple(cost_lines(stake, ONE_SERVER)) if stake else (),
     )
 
 
@@ -136,7 +136,7 @@ def _last(newest: Recovery | None) -> str:
     if status.phase is Phase.GAVE_UP:
         return status.message
     causes = status.causes or [newest.spec.cause]
-    return f"{said(telling(causes))}, at {causes[-1].at.astimezone():%Y-%m-%d %H:%M:%S}"
+    return f"{cause_text(main_cause(causes))}, at {causes[-1].at.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def _on_slot(node: Node, pods: Sequence[Pod]) -> str:
@@ -176,8 +176,8 @@ def lines(status: RunStatus) -> Iterator[str]:
     yield f"  started in   {run.folder}"
     yield f"  checkpoints  {run.checkpoints}"
     yield f"  logs         {run.state / 'logs'}"
-    for slot, says in status.slots.items():
-        yield f"  {slot:<11}  {says}"
-    for told in status.next_fault:
-        yield f"  next fault   {told}"
+    for slot, text in status.slots.items():
+        yield f"  {slot:<11}  {text}"
+    for line in status.next_fault:
+        yield f"  next fault   {line}"
     yield f"  more         healthd explain --name {run.name}"

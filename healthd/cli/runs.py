@@ -40,8 +40,8 @@ def row(run: KnownRun) -> tuple[str, ...]:
     """One line of the table."""
     begun = run.since.astimezone().strftime("%Y-%m-%d %H:%M") if run.since else "?"
     step = str(run.step) if run.step >= 0 else "-"
-    told = (run.name, run.standing, step, str(run.ranks), str(run.restarts), begun, run.folder, run.checkpoints)
-    return tuple(map(printable, (*told, run.command)))
+    cells = (run.name, run.standing, step, str(run.ranks), str(run.restarts), begun, run.folder, run.checkpoints)
+    return tuple(map(printable, (*cells, run.command)))
 
 
 def _plain(value: object) -> str:

@@ -25,13 +25,13 @@ import msgspec
 from healthd.checks import devices
 from healthd.checks.judging import OfflineJudge
 from healthd.checks.sampling import Sampler, read_to_end
-from healthd.checks.status import Status, Unread, published, worst_first
+from healthd.checks.status import NodeReport, Unread, published, worst_first
 from healthd.cli import run_status
 from healthd.cli.check import duration
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
 from healthd.cli.probes import probes_of
-from healthd.cli.status_page import Page
+from healthd.cli.status_page import StatusPrinter
 from healthd.cli.target.target import add_target_arguments, open_target
 from healthd.cli.terminal import console
 from healthd.clock import Clock, SystemClock
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `healthd status`."""
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration of an agent (default: none)")
     parser.add_argument("--json", action="store_true", help="one JSON object (docs/check.md)")
-    parser.add_argument("--watch", action="store_true", help=f"look again every {AGAIN:g} s until interrupted")
+    parser.add_argument("--watch", action="store_true", help=f"read again every {AGAIN:g} s until interrupted")
     parser.add_argument(
         "--timeout", default=DEADLINE, metavar="DURATION", help=f"for every source (default: {DEADLINE})"
     )
@@ -78,16 +78,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Sample, print, and tell by the exit code."""
     clock, deadline = SystemClock(), duration(args.timeout, "--timeout")
-    page = None if args.json else Page()
+    page = None if args.json else StatusPrinter()
     if (args.name or args.state) and not args.node:
         return _show_run(args, clock)
     if args.node:
         return _show(lambda: asyncio.run(_published(args, clock)), page, again=args.watch)
-    with closing(Machine(load(args.config), clock, deadline)) as machine:
+    with closing(LocalNode(load(args.config), clock, deadline)) as machine:
         return _show(machine.sample, page, again=args.watch)
 
 
-def _show(source: Callable[[], Status], page: Page | None, *, again: bool) -> int:
+def _show(source: Callable[[], NodeReport], page: StatusPrinter | None, *, again: bool) -> int:
     while True:
         status = source()
         if page:
@@ -111,7 +111,7 @@ def _show_run(args: argparse.Namespace, clock: Clock) -> int:
         time.sleep(AGAIN)
 
 
-class Machine:
+class LocalNode:
     """This machine. It remembers what it saw before, so that a state can hold."""
 
     def __init__(self, config: Config, clock: Clock, deadline: timedelta) -> None:
@@ -124,13 +124,13 @@ class Machine:
         expected = expected_by(config.probes)
         self._judge = OfflineJudge(config.judge, self._boot_id, expected=expected, trust_user_space=trusted)
 
-    def sample(self) -> Status:
+    def sample(self) -> NodeReport:
         """What is to be seen now."""
         began, now = time.monotonic(), self._clock.now()
         samples, log = asyncio.run(self._read(now))
         judged = self._judge.judge(samples, log.records, now=self._clock.now(), log_trouble=log.trouble)
         places = devices.by_name(samples)
-        return Status(
+        return NodeReport(
             node=platform.node(),
             at=now,
             verdict=judged.verdict,
@@ -162,12 +162,12 @@ class Machine:
             return _Log(trouble=str(error))
 
 
-async def _published(args: argparse.Namespace, clock: Clock) -> Status:
+async def _published(args: argparse.Namespace, clock: Clock) -> NodeReport:
     async with open_target(args) as found:
         try:
             health = await found.cluster.get(NodeHealth, args.node)
         except NotFound:
-            raise UserError(f"{found.name}: no agent has said anything of a node {args.node!r}") from None
+            raise UserError(f"{found.name}: no agent has reported on a node {args.node!r}") from None
     return published(args.node, health, clock.now())
 
 

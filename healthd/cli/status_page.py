@@ -1,4 +1,4 @@
-"""The page of `healthd status`: from the verdict over the devices to what nobody could see."""
+"""The page of `healthd status`: from the verdict over the devices to what could not be read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from healthd.checks import devices
 from healthd.checks.judging import SeenNow
-from healthd.checks.status import Status, spoken
+from healthd.checks.status import NodeReport, spoken
 from healthd.cli.klog import printable
 from healthd.cli.terminal import console
 from healthd.core.api.model import Finding, Severity, Verdict
@@ -29,21 +29,21 @@ _COLOURS = {
 _STYLES = {Severity.INFO: "dim", Severity.WARNING: "", Severity.ERROR: "yellow", Severity.FATAL: "red"}
 
 
-class Page:
+class StatusPrinter:
     """Prints; colours are for terminals alone."""
 
     def __init__(self) -> None:
         self._console = console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
-    def show(self, status: Status, *, clear: bool) -> None:
+    def show(self, status: NodeReport, *, clear: bool) -> None:
         """One state; *clear*: in the place of the last one."""
         if clear and self._console.is_terminal:
             self._console.clear()
-        for part in _told(status):
+        for part in _parts(status):
             self._console.print(part, soft_wrap=not self._console.is_terminal)
 
 
-def _told(status: Status) -> Iterator[RenderableType]:
+def _parts(status: NodeReport) -> Iterator[RenderableType]:
     """The page for a person, from the verdict to what could not be read."""
     from rich.text import Text
 
@@ -56,10 +56,10 @@ def _told(status: Status) -> Iterator[RenderableType]:
         yield _table(_PORT_COLUMNS, [_port_cells(port) for port in status.ports])
     if status.machine:
         yield Text("machine: " + ", ".join(status.machine))
-    told = [(finding, f"since {_age(finding, status.at)}") for finding in status.findings]
-    told += [(seen.finding, _pending(seen)) for seen in status.seen_now]
+    rows = [(finding, f"since {_age(finding, status.at)}") for finding in status.findings]
+    rows += [(seen.finding, _pending(seen)) for seen in status.seen_now]
     explained: set[str] = set()
-    for finding, when in told:
+    for finding, when in rows:
         yield from _finding(finding, when, explain=finding.rule not in explained)
         explained.add(finding.rule)
     for unread in status.unread:
@@ -88,18 +88,18 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> RenderableT
     for at in kept:
         table.add_column(columns[at], overflow="fold")
     for row in rows:
-        table.add_row(*(Text(row[at], style="red" if row[at] in _BAD_WORDS else "") for at in kept))
+        table.add_row(*(Text(row[at], style="red" if row[at] in _BAD_STATES else "") for at in kept))
     return table
 
 
-_BAD_WORDS = frozenset(
+_BAD_STATES = frozenset(
     {"lost", "reset-required", "error", "gone", "silent", "missing", "down", "failed", "pending", "no-manager"}
 )
 _GPU_COLUMNS = ("gpu", "pci", "name", "state", "°C", "ecc", "remap", "nvlinks", "pcie", "processes", "uuid")
 _PORT_COLUMNS = ("port", "pci", "kind", "interface", "rail", "state", "Gb/s")
 
 
-def _gpu_cells(gpu: devices.Gpu) -> tuple[str, ...]:
+def _gpu_cells(gpu: devices.GpuInfo) -> tuple[str, ...]:
     width = f"x{gpu.pcie_width:g}" if gpu.pcie_width else ""
     full = f" of x{gpu.pcie_full_width:g}" if gpu.pcie_full_width and gpu.pcie_full_width != gpu.pcie_width else ""
     generation = f"gen{gpu.pcie_generation:g} " if gpu.pcie_generation else ""
@@ -118,7 +118,7 @@ def _gpu_cells(gpu: devices.Gpu) -> tuple[str, ...]:
     )
 
 
-def _port_cells(port: devices.Port) -> tuple[str, ...]:
+def _port_cells(port: devices.PortInfo) -> tuple[str, ...]:
     rail = "" if port.rail is None else str(port.rail)
     rate = f"{port.rate_gbps:g}" if port.rate_gbps else ""
     return f"{port.device}/{port.port}", port.pci, port.family, port.netdev, rail, port.state, rate

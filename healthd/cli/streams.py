@@ -29,5 +29,5 @@ def prepare() -> None:
 
 
 def forget_stdout() -> None:
-    """Keep the interpreter from complaining at exit about what nobody reads any more."""
+    """Keep the interpreter from complaining at exit about output without a reader."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

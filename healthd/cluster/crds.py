@@ -47,7 +47,7 @@ Schema = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CelRule:
     """A CEL rule that the API server enforces; *message* is the error for the writer of a refused object."""
 
     rule: str
@@ -70,8 +70,8 @@ class Column:
 
     def to_schema(self) -> Schema:
         """The column as JSON for the definition."""
-        told = {"description": self.description} if self.description else {}
-        return {"name": self.name, "type": self.type, "jsonPath": self.path, **told, "priority": int(self.wide)}
+        description = {"description": self.description} if self.description else {}
+        return {"name": self.name, "type": self.type, "jsonPath": self.path, **description, "priority": int(self.wide)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,35 +90,35 @@ _WAS = "(oldSelf.phase == 'Held' ? oldSelf.?heldIn.orValue('Detected') : oldSelf
 """The phase of a recovery; while it was held, the phase in which it was held."""
 _RUNNING = _one_of([Phase.STARTING, Phase.CONFIRMING])
 
-RULES: Mapping[type[Slim], Sequence[Rule]] = {
-    RecoverySpec: [Rule("self == oldSelf", "what started a recovery is history: spec cannot be changed")],
+RULES: Mapping[type[Slim], Sequence[CelRule]] = {
+    RecoverySpec: [CelRule("self == oldSelf", "what started a recovery is history: spec cannot be changed")],
     RecoveryStatus: [
-        Rule(
+        CelRule(
             f"!(oldSelf.phase in {_one_of(sorted(ENDED))}) || self.phase == oldSelf.phase",
             "a recovery that ended stays ended; a new fault gets a new one",
         ),
-        Rule(
+        CelRule(
             "self.?attempt.orValue(0) >= oldSelf.?attempt.orValue(0)",
             "attempts are counted upwards: a lower one would let an old start pass for the present one",
         ),
-        Rule(
+        CelRule(
             f"self.phase != 'Detected' || {_WAS} == 'Detected'",
             "a recovery that moved on does not become undecided again",
         ),
-        Rule(
+        CelRule(
             f"self.phase != 'Starting' || !({_WAS} in ['Detected', 'Stopping'])",
             "a gang is started only after its old pods were fenced",
         ),
-        Rule(
+        CelRule(
             f"self.phase != 'Recovered' || oldSelf.phase == 'Recovered' || {_WAS} in {_RUNNING}",
             "only a gang that was started again can have recovered",
         ),
-        Rule(
+        CelRule(
             "!(self.phase in ['Choosing', 'Reserving']) || (self.?openEnds.orValue(0) == 0 "
             "&& (!has(self.pods) || self.pods.all(pod, pod.?proof.orValue('') != '')))",
             "past the fence only when the end of every old pod is proven",
         ),
-        Rule(
+        CelRule(
             f"self.phase != 'Held' || (has(self.heldIn) && !(self.heldIn in {_one_of([*ENDED, Phase.HELD])}))",
             "a held recovery says which phase it goes on in",
         ),
@@ -185,7 +185,7 @@ PRESENTATIONS: Mapping[type[Slim], Presentation] = {
         short=["nh"],
         columns=[
             Column("Verdict", ".status.verdict", description="What all findings of the node add up to."),
-            Column("Seen", ".status.seenAt", "date", "How long ago the agent was heard of; hours: it is dead."),
+            Column("Seen", ".status.seenAt", "date", "How long ago the agent reported; hours: it is dead."),
             Column("Message", ".status.message", description="The worst finding, in words."),
             Column("Lost", ".status.lostRecords", "integer", "Kernel records that were overwritten unread.", wide=True),
             Column("Boot", ".status.bootId", description="The boot in which this was seen.", wide=True),
@@ -336,17 +336,17 @@ def _of(table: Mapping[type[Slim], T], cls: type) -> T | None:
     return next((value for kind, value in table.items() if kind is cls), None)
 
 
-def _in_wire_spelling(told: str, fields: Sequence[shapes.Field]) -> str:
+def _in_wire_spelling(description: str, fields: Sequence[shapes.Field]) -> str:
     """Docstrings name fields as Python does, *first_attempt*; a reader of `kubectl explain` knows `firstAttempt`."""
     names = {field.name: field.encode_name for field in fields}
-    return re.sub(r"\*(\w+)\*", lambda match: f"`{names.get(match[1], match[1])}`", told)
+    return re.sub(r"\*(\w+)\*", lambda match: f"`{names.get(match[1], match[1])}`", description)
 
 
 def _field(owner: type, field: shapes.Field) -> Schema:
     schema = _schema(field.type)
     schema.update((_of(BOUNDS, owner) or {}).get(field.name, {}))
-    if told := _told_of_fields(owner).get(field.name):
-        schema["description"] = told
+    if description := _field_descriptions(owner).get(field.name):
+        schema["description"] = description
     defaults = _of(KEPT_DEFAULTS, owner) or {}
     if field.name in defaults:
         default = defaults[field.name]
@@ -355,20 +355,20 @@ def _field(owner: type, field: shapes.Field) -> Schema:
 
 
 def _described(cls: type) -> Schema:
-    told = inspect.getdoc(cls)
-    return {"description": _flat(told)} if told else {}
+    description = inspect.getdoc(cls)
+    return {"description": _flat(description)} if description else {}
 
 
 @cache
-def _told_of_fields(owner: type) -> dict[str, str]:
+def _field_descriptions(owner: type) -> dict[str, str]:
     """The docstrings under the fields of *owner*, from its source: Python drops them."""
     (body,) = [node for node in ast.walk(ast.parse(inspect.getsource(owner))) if isinstance(node, ast.ClassDef)]
-    told: dict[str, str] = {}
+    description: dict[str, str] = {}
     for field, after in zip(body.body, body.body[1:], strict=False):
         match field, after:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                told[name] = _flat(inspect.cleandoc(text))
-    return told
+                description[name] = _flat(inspect.cleandoc(text))
+    return description
 
 
 def _flat(text: str) -> str:

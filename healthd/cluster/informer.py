@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=Slim)
 
-_SAID = 1000
+_LOGGED = 1000
 """Unreadable objects that were logged already, and are remembered."""
 _FIRST_RETRY, _LAST_RETRY = timedelta(seconds=1), timedelta(seconds=30)
 
@@ -64,12 +64,12 @@ class Informer:
         self._clock = clock
         self._kept: dict[type[Slim], _Kept] = {each.kind: _Kept(each) for each in watched}
         self._listeners: builtins.list[Callable[[Change], None]] = []
-        self._said_unreadable: dict[Key, Unreadable] = {}
+        self._logged_unreadable: dict[Key, Unreadable] = {}
         self._unreadable = unreadable
 
-    def listen(self, tell: Callable[[Change], None]) -> None:
-        """Call *tell* after each change in the cache, also at the first list. *tell* must not wait."""
-        self._listeners.append(tell)
+    def listen(self, notify: Callable[[Change], None]) -> None:
+        """Call *notify* after each change in the cache, also at the first list. *notify* must not wait."""
+        self._listeners.append(notify)
 
     async def run(self) -> None:
         """Keep up with the cluster until cancelled. Raises Unusable."""
@@ -140,12 +140,12 @@ class Informer:
         now = self._clock.now()
         unreadable = {Key(each.namespace, each.name) for each in listed.unreadable}
         changed = kept.store.replace(listed.items, listed.resource_version, unreadable=unreadable)
-        kept.heard(listed.resource_version, now)
+        kept.updated(listed.resource_version, now)
         kept.synced.set()
         for change in changed:
             self._notify(change)
         for each in listed.unreadable:
-            self._tell_unreadable(each)
+            self._log_unreadable(each)
 
     async def _watch(self, kept: _Kept) -> None:
         what = kept.store.watched
@@ -157,9 +157,9 @@ class Informer:
                 self._take(kept, event)
 
     def _take(self, kept: _Kept, event: Event[Any]) -> None:
-        kept.heard(event.resource_version, self._clock.now())
+        kept.updated(event.resource_version, self._clock.now())
         if event.unreadable is not None:
-            self._tell_unreadable(event.unreadable)
+            self._log_unreadable(event.unreadable)
             last = kept.store.get(Key(event.unreadable.namespace, event.unreadable.name))
             if event.is_gone and last is not None:
                 self._notify(kept.store.drop(last, kept.version))
@@ -168,19 +168,19 @@ class Informer:
         take = kept.store.drop if event.type is EventType.DELETED else kept.store.put
         self._notify(take(event.obj, kept.version))
 
-    def _tell_unreadable(self, unreadable: Unreadable) -> None:
+    def _log_unreadable(self, unreadable: Unreadable) -> None:
         """Log once for each object and reason: each new list reports the object again."""
         self._unreadable(unreadable)
         key = Key(unreadable.namespace, unreadable.name)
-        if self._said_unreadable.get(key) != unreadable:
+        if self._logged_unreadable.get(key) != unreadable:
             log.warning("object.unreadable", **unreadable._asdict(), so="it counts as it was last seen, if ever")
-        self._said_unreadable[key] = unreadable
-        while len(self._said_unreadable) > _SAID:
-            del self._said_unreadable[next(iter(self._said_unreadable))]
+        self._logged_unreadable[key] = unreadable
+        while len(self._logged_unreadable) > _LOGGED:
+            del self._logged_unreadable[next(iter(self._logged_unreadable))]
 
     def _notify(self, change: Change) -> None:
-        for tell in self._listeners:
-            tell(change)
+        for notify in self._listeners:
+            notify(change)
 
 
 class _Kept:
@@ -191,15 +191,15 @@ class _Kept:
         self.store: Store[Any] = Store(watched)
         self.synced = asyncio.Event()
         self.version = ""
-        self._heard_at: datetime | None = None
+        self._updated_at: datetime | None = None
 
-    def heard(self, version: str, now: datetime) -> None:
+    def updated(self, version: str, now: datetime) -> None:
         """Record that all changes up to *version* are known."""
         self.version = version
-        self._heard_at = now
+        self._updated_at = now
 
     def stale_for(self, now: datetime) -> timedelta:
         """Time since the last message; before the first one, time since the first call."""
-        if self._heard_at is None:
-            self._heard_at = now
-        return now - self._heard_at
+        if self._updated_at is None:
+            self._updated_at = now
+        return now - self._updated_at

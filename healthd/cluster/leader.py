@@ -156,7 +156,7 @@ class _HeldLease:
             lease = await within(self._clock, self._left(began), self._patched(patch, self._version))
             self._is_ours(lease, began)
         except Conflict:
-            await self._look_who_leads()
+            await self._read_holder()
         except NotFound:
             raise Deposed(f"lease {self._me.name} was deleted") from None
         except Unusable:
@@ -164,7 +164,7 @@ class _HeldLease:
         except (ClusterError, TimeoutError) as error:
             log.warning("leader.not_renewed", lease=self._me.name, error=str(error))
 
-    async def _look_who_leads(self) -> None:
+    async def _read_holder(self) -> None:
         """The Lease was changed by another, or by our own write whose answer was lost. Raises Deposed."""
         try:
             lease = await within(self._clock, self._left(self._clock.now()), self._read())
@@ -172,7 +172,7 @@ class _HeldLease:
             log.warning("leader.not_renewed", lease=self._me.name, error=str(error))
             return
         if lease.spec.holder_identity != self._me.identity:
-            raise Deposed(f"{lease.spec.holder_identity or 'nobody'} holds lease {self._me.name} now")
+            raise Deposed(f"{lease.spec.holder_identity or 'no one'} holds lease {self._me.name} now")
         self._version = lease.metadata.resource_version
 
     async def give_back(self) -> None:
@@ -183,7 +183,7 @@ class _HeldLease:
                 patch = {"spec": {"holderIdentity": None, "renewTime": self._clock.now()}}
                 await within(self._clock, self._patience, self._patched(patch, lease.metadata.resource_version))
         except (ClusterError, TimeoutError) as error:
-            log.info("leader.not_given_back", lease=self._me.name, error=str(error))
+            log.info("leader.release_failed", lease=self._me.name, error=str(error))
 
     def _free_in(self, lease: Lease, now: datetime) -> timedelta:
         """How long the Lease must still stay unchanged before it may be taken."""

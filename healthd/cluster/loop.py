@@ -57,15 +57,15 @@ async def cycle_when_woken(
             raise
         except Exception as error:  # an error in one cycle, bugs included, must not leave everything unguarded
             if str(error) != trouble:  # a lasting error is logged once
-                _tell(cycle.__qualname__, error)
+                _log_failure(cycle.__qualname__, error)
             trouble, delay = str(error), RETRY
         await first(wake.wait(), clock.sleep(delay))
 
 
-def _tell(cycle: str, error: Exception) -> None:
+def _log_failure(cycle: str, error: Exception) -> None:
     is_expected = isinstance(error, ClusterError)
-    tell = log.warning if is_expected else log.exception
-    tell("cycle.failed", cycle=cycle, error=str(error), kind=type(error).__name__)
+    write = log.warning if is_expected else log.exception
+    write("cycle.failed", cycle=cycle, error=str(error), kind=type(error).__name__)
 
 
 async def _wake_on_change(cluster: Cluster, clock: Clock, kind: type[Slim], wake: asyncio.Event) -> None:

@@ -44,7 +44,7 @@ K = TypeVar("K")
 E = TypeVar("E")
 V = TypeVar("V")
 
-KEPT_DEPARTED = 50_000
+KEPT_DELETED = 50_000
 """Last states of deleted pods, over all gangs: about ten restarts of the largest gang, or a day of small gangs."""
 KEPT_ENDS = 20_000
 """Deletions that are remembered, so that a late answer does not put a deleted object back into the cache."""
@@ -375,7 +375,7 @@ class ClusterState:
                 self._deleted[last.metadata.uid] = (claim, last)
                 self._deleted_of[claim][last.metadata.uid] = last
                 break
-        for uid in list(islice(self._deleted, max(0, len(self._deleted) - KEPT_DEPARTED))):
+        for uid in list(islice(self._deleted, max(0, len(self._deleted) - KEPT_DELETED))):
             claim, _ = self._deleted.pop(uid)
             _drop(self._deleted_of, claim, uid)
             self._resized_away.get(claim, set()).discard(uid)

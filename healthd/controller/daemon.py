@@ -37,7 +37,7 @@ from healthd.telemetry.serving import serving
 log = structlog.get_logger()
 
 LEASE = "healthd-controller"
-LAST_WORDS = 0.5
+EXIT_GRACE = 0.5
 """Seconds in which a replica that has to stop may still send its last Events."""
 
 
@@ -93,14 +93,14 @@ class ControllerDaemon:
         ready_checks = {"watch": self._informers.trouble}
         async with serving(self._config.http, self.metrics, ready_checks), asyncio.TaskGroup() as group:
             feeding = group.create_task(self._informers.run(), name="informers")
-            telling = group.create_task(self._announcer.run(), name="events")
+            announcing = group.create_task(self._announcer.run(), name="events")
             leading = group.create_task(self._lead(), name="lead")
             await self._stop.wait()
             leading.cancel()
             await asyncio.gather(leading, return_exceptions=True)  # it releases the Lease
-            telling.cancel()
+            announcing.cancel()
             feeding.cancel()
-        await self._announcer.tell_the_rest(LAST_WORDS)
+        await self._announcer.flush(EXIT_GRACE)
 
     async def _lead(self) -> None:
         """Become the leader again and again. Only a replica with synced informers stands for election."""

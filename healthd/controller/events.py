@@ -34,11 +34,11 @@ def emit_events(
     announce: Announce, before: Recovery, after: Recovery, adapter: GangAdapter[Any], find: Callable[[str], Node | None]
 ) -> None:
     """Emit the Events of the step from *before* to *after*; *find* looks up a node."""
-    for told in tell_move(before, after, adapter, find):
-        announce(*told)
+    for event in events_of(before, after, adapter, find):
+        announce(*event)
 
 
-def tell_move(
+def events_of(
     before: Recovery, after: Recovery, adapter: GangAdapter[Any], find: Callable[[str], Node | None]
 ) -> Iterator[EventText]:
     """The Events of one step."""
@@ -46,7 +46,7 @@ def tell_move(
         if refused not in before.status.rejected:
             yield EventText(about(after), WARNING, "CheckpointRejected", f"{refused.path}: {refused.reason}")
     for entry in _new_entries(before.status, after.status):
-        yield from _tell_phase(entry, after, adapter, find)
+        yield from _phase_events(entry, after, adapter, find)
 
 
 def _new_entries(before: RecoveryStatus, after: RecoveryStatus) -> list[TimelineEntry]:
@@ -54,7 +54,7 @@ def _new_entries(before: RecoveryStatus, after: RecoveryStatus) -> list[Timeline
     return [entry for entry in after.timeline if entry not in before.timeline]
 
 
-def _tell_phase(
+def _phase_events(
     entry: TimelineEntry, recovery: Recovery, adapter: GangAdapter[Any], find: Callable[[str], Node | None]
 ) -> Iterator[EventText]:
     kind = WARNING if entry.phase in TROUBLE else NORMAL

@@ -30,7 +30,7 @@ AT_ONCE = 250
 K = TypeVar("K", bound=Hashable)
 
 
-class Port(NamedTuple):
+class PortOfNode(NamedTuple):
     """A port of the cluster."""
 
     node: str
@@ -71,8 +71,8 @@ class Rails:
         self._metrics = metrics
         self._announce = announce
         self._trouble = trouble
-        self._outliers: Episodes[Port] = Episodes()
-        self._crowds: Episodes[tuple[int, str, float]] = Episodes()
+        self._outliers: Episodes[PortOfNode] = Episodes()
+        self._congested: Episodes[tuple[int, str, float]] = Episodes()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -81,7 +81,7 @@ class Rails:
             if self._trouble():
                 continue
             try:
-                self._tell(await self.survey(), self._clock.now())
+                self._announce_changes(await self.survey(), self._clock.now())
             except Exception as error:  # a failed report must not stop the recoveries
                 log.exception("fabric.failed", error=str(error))
 
@@ -94,37 +94,37 @@ class Rails:
                 await asyncio.sleep(0)
         return survey.compare()
 
-    def _tell(self, fabric: Fabric, now: datetime) -> None:
+    def _announce_changes(self, fabric: Fabric, now: datetime) -> None:
         self._metrics.show_fabric(fabric.ports_out(), fabric.nodes_congested())
-        self._tell_outliers(_farthest(fabric.outliers), now)
-        self._tell_crowds({crowd.track.where: crowd for crowd in fabric.congested}, now)
+        self._announce_outliers(_farthest(fabric.outliers), now)
+        self._log_congestion({each.track.where: each for each in fabric.congested}, now)
 
-    def _tell_outliers(self, outliers: Mapping[Port, Outlier], now: datetime) -> None:
+    def _announce_outliers(self, outliers: Mapping[PortOfNode, Outlier], now: datetime) -> None:
         began, over = self._outliers.enter(outliers, now)
         for port in began:
             one = outliers[port]
             log.warning("fabric.outlier", node=port.node, device=port.device, port=port.number, why=one.message)
-            self._say(port, WARNING, "PortStandsOut", one.message)
+            self._announce_port(port, WARNING, "PortStandsOut", one.message)
         for port in over:
             log.info("fabric.outlier_over", node=port.node, device=port.device, port=port.number)
             message = f"Port {port.number} of {port.device} counts what others of its rail count."
-            self._say(port, NORMAL, "PortStandsOutOver", message)
+            self._announce_port(port, NORMAL, "PortStandsOutOver", message)
 
-    def _say(self, port: Port, kind: str, reason: str, message: str) -> None:
+    def _announce_port(self, port: PortOfNode, kind: str, reason: str, message: str) -> None:
         if node := self._cluster_state.nodes.get(port.node):
             self._announce(about(node), kind, reason, message)
 
-    def _tell_crowds(self, crowds: Mapping[tuple[int, str, float], Congestion], now: datetime) -> None:
-        began, over = self._crowds.enter(crowds, now)
+    def _log_congestion(self, congested: Mapping[tuple[int, str, float], Congestion], now: datetime) -> None:
+        began, over = self._congested.enter(congested, now)
         for where in began:
-            log.warning("fabric.congested", rail=where[0], why=crowds[where].message)
+            log.warning("fabric.congested", rail=where[0], why=congested[where].message)
         for rail, *_ in over:
             log.info("fabric.congestion_over", rail=rail)
 
 
-def _farthest(outliers: Iterable[Outlier]) -> dict[Port, Outlier]:
+def _farthest(outliers: Iterable[Outlier]) -> dict[PortOfNode, Outlier]:
     """By port: the counter by which it stands out most."""
-    by_port: dict[Port, Outlier] = {}
+    by_port: dict[PortOfNode, Outlier] = {}
     for one in outliers:
-        by_port.setdefault(Port(one.node, one.device, one.port), one)
+        by_port.setdefault(PortOfNode(one.node, one.device, one.port), one)
     return by_port

@@ -23,7 +23,7 @@ from healthd.core.api.model import ENDED, Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery import spares
 from healthd.core.recovery.foreign_signs import Sign
-from healthd.core.recovery.gang import Ending, Root, attempt_of, will_not_run
+from healthd.core.recovery.gang import Root, RootOutcome, attempt_of, will_not_run
 from healthd.core.recovery.placement import held_nodes
 from healthd.core.recovery.retention import outdated
 from healthd.core.recovery.spares import Claim, read_claim
@@ -248,7 +248,7 @@ def _named(item: str | ObjectKey | Recovery) -> str:
 
 def needs_hint(recovery: Recovery, root: Root | None) -> bool:
     """Whether *recovery* started the pods of the attempt that runs or is about to run."""
-    if root is None or root.ending is not Ending.NOT_ENDED or root.deleting:
+    if root is None or root.ending is not RootOutcome.NOT_ENDED or root.deleting:
         return False
     if root.invalid:
         return True
@@ -265,11 +265,11 @@ def _is_history(pod: Pod, root: Root) -> bool:
     """No later recovery needs proof about *pod*, which will not run: it is of an earlier attempt, or never ran."""
     if not pod.spec.node_name:
         return True
-    return root.ending is not Ending.NOT_ENDED or root.deleting or attempt_of(pod) < root.attempt
+    return root.ending is not RootOutcome.NOT_ENDED or root.deleting or attempt_of(pod) < root.attempt
 
 
 def _is_over(root: Root, recoveries: Iterable[Recovery]) -> bool:
     """It will not run again by itself: it ended, or healthd gave it up. A user may resume a gang after taking over."""
     stopped = (each for each in recoveries if root.suspended and each.metadata.name == root.stopped_by)
     gave_up = any(each.status.phase is Phase.GAVE_UP for each in stopped)
-    return root.ending is not Ending.NOT_ENDED or root.deleting or gave_up
+    return root.ending is not RootOutcome.NOT_ENDED or root.deleting or gave_up

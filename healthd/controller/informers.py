@@ -31,7 +31,7 @@ MUST_HAVE = frozenset({Node, NodeHealth, Recovery, Pod})
 """healthd cannot work without these kinds: NodeHealth and Recovery are its own."""
 ASK_AGAIN = timedelta(minutes=5)
 """How often a kind that is not installed is tried again."""
-NOBODY = {"healthd.dev/nobody": "nobody"}
+MATCHES_NOTHING = {"healthd.dev/nobody": "nobody"}
 """Selects nothing, so the request that checks whether a kind is installed has a small answer."""
 TOO_OLD = timedelta(minutes=3)
 """A watch that is silent for longer is stale; no action uses it: an API server sends a bookmark every minute."""
@@ -81,7 +81,7 @@ class Informers:
             if not self._informers[kind].is_synced:
                 return f"{RESOURCES[kind].plural} have not been listed yet"
             if (age := self._informers[kind].stale_for(now)) > TOO_OLD:
-                return f"nothing was heard of {RESOURCES[kind].plural} for {age.total_seconds():.0f} s"
+                return f"no update of {RESOURCES[kind].plural} for {age.total_seconds():.0f} s"
         return None
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
@@ -108,11 +108,11 @@ class Informers:
         return informer
 
     async def _follow(self, kind: type[Slim]) -> None:
-        said = False
+        logged = False
         while not await self._is_known(kind):
-            if not said:
+            if not logged:
                 log.info("kind.unknown", kind=RESOURCES[kind].kind, note="gangs of this kind are not watched over")
-            said = True
+            logged = True
             await self._clock.sleep(ASK_AGAIN)
         await self._informers[kind].run()
 
@@ -121,7 +121,7 @@ class Informers:
         known = True
         if kind not in MUST_HAVE:
             try:
-                await self._cluster.list(kind, namespace="default", labels=NOBODY)
+                await self._cluster.list(kind, namespace="default", labels=MATCHES_NOTHING)
             except NotFound:
                 known = False
             except ClusterError as error:

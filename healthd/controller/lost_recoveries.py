@@ -17,7 +17,7 @@ from healthd.cluster.port import AlreadyExists, Cluster
 from healthd.controller.act import record
 from healthd.core.api import ANNOTATION_RESTART, ObjectMeta, Recovery, RecoveryStatus
 from healthd.core.api.model import Phase
-from healthd.core.recovery.gang import Ending, Root
+from healthd.core.recovery.gang import Root, RootOutcome
 
 log = structlog.get_logger()
 
@@ -29,7 +29,7 @@ MADE_AGAIN = (
 
 def is_needed(lost: Recovery, root: Root | None) -> bool:
     """Whether the gang of *lost*, freshly read, still needs it. A user ends a recovery by switching restarts off."""
-    if root is None or root.deleting or root.ending is not Ending.NOT_ENDED or not root.options.restart:
+    if root is None or root.deleting or root.ending is not RootOutcome.NOT_ENDED or not root.options.restart:
         return False
     return root.attempt <= lost.status.attempt
 

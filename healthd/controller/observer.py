@@ -31,7 +31,7 @@ MAY_WAIT_UNSEEN = frozenset({Phase.STOPPING, Phase.STARTING, Phase.CONFIRMING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One gang as it is *now*, or as it was when the cache last heard of it."""
+    """One gang as it is *now*, or as it was at the last update of the cache."""
 
     now: datetime
     view: GangView
@@ -125,7 +125,7 @@ class Observer:
             view,
             busy=self._cluster_state.busy_nodes(),
             is_silent=silence(view.health, now),
-            heard=self._witnesses.heard,
+            witness_report=self._witnesses.witness_report,
             reports_pending=may_be_hardware and self._witnesses.ask(stopped_at(recovery)),
             newer=self._reads.newer(view.root, recovery) if view.root else None,
         )

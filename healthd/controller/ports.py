@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from healthd.core.api import ChosenCheckpoint, Pod, Recovery, RejectedCheckpoint
-from healthd.core.checkpoint.verification import Report
+from healthd.core.checkpoint.verification import VerificationReport
 from healthd.core.recovery.gang import Root, WitnessReport, no_witness_report
 
 
@@ -45,7 +45,7 @@ class Checkpoints(Protocol):
 class Looker(Protocol):
     """Checks the checkpoints of running gangs, as far as headers and sizes show."""
 
-    async def report(self, root: Root) -> Report | None:
+    async def report(self, root: Root) -> VerificationReport | None:
         """The checkpoints that exist; None when this cannot be known, or not yet. Raises OSError."""
         ...
 
@@ -72,7 +72,7 @@ class Witnesses(Protocol):
         """
         ...
 
-    def heard(self, node: str) -> WitnessReport:
+    def witness_report(self, node: str) -> WitnessReport:
         """What they have reported about *node*, as far as is known."""
         ...
 
@@ -84,7 +84,7 @@ class UnknownWitnesses:
         """False: they cannot be asked."""
         return False
 
-    def heard(self, node: str) -> WitnessReport:
+    def witness_report(self, node: str) -> WitnessReport:
         """Not known."""
         return no_witness_report(node)
 

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from healthd.cluster.port import Cluster
-from healthd.controller.checkpoints.background_reads import CheckpointReads, Purpose, Read, question_of
+from healthd.controller.checkpoints.background_reads import BackgroundRead, CheckpointReads, ReadPurpose, question_of
 from healthd.controller.ports import Checkpoints
 from healthd.core.api import ANNOTATION_PROGRESS
 from healthd.core.recovery.gang import Root
@@ -51,7 +51,7 @@ class ProgressRecorder:
         """Record a step that a read has shown, and read again. Raises ClusterError."""
         if root is None or root.invalid or not root.options.checkpoint or root.suspended:
             return
-        read = self._read_step(Purpose.PROGRESS, root)
+        read = self._read_step(ReadPurpose.PROGRESS, root)
         if read is None or read.ended is None or read.error:
             return
         if read.known == root.progress.step:  # else a newer step was recorded after this read began
@@ -65,7 +65,7 @@ class ProgressRecorder:
         The recorded step may be old because there was no read: no controller ran, or the store did not answer. Raises
         ClusterError.
         """
-        read = self._read_step(Purpose.SILENCE, root)
+        read = self._read_step(ReadPurpose.SILENCE, root)
         if read is None or read.ended is None:
             return False
         self._report_unsure(root, read.error)
@@ -87,15 +87,15 @@ class ProgressRecorder:
             self._announce(about_gang(root.ref, self._adapters[root.ref.kind].kind), WARNING, "GangMayHang", message)
         (self._unsure.add if why else self._unsure.discard)(root.ref.uid)
 
-    def _read_step(self, purpose: Purpose, root: Root) -> Read | None:
+    def _read_step(self, purpose: ReadPurpose, root: Root) -> BackgroundRead | None:
         """Read the newest step by its name. The gang's usual interval is learned from the times of these reads."""
-        since = root.progress.step if purpose is Purpose.SILENCE else None
+        since = root.progress.step if purpose is ReadPurpose.SILENCE else None
         question = question_of(purpose, root, newer_than=since)
-        known = root.progress.step if purpose is Purpose.PROGRESS else None
+        known = root.progress.step if purpose is ReadPurpose.PROGRESS else None
         work = partial(self._checkpoints.newest_step, root)
         return self._reads.ask(root.ref, question, work, every=self._every, known=known)
 
-    async def _record_step(self, root: Root, read: Read) -> None:
+    async def _record_step(self, root: Root, read: BackgroundRead) -> None:
         """Record the step that was read, if it differs from the one before."""
         if read.answer is None:
             return

@@ -39,7 +39,7 @@ from healthd.core.config import Config
 from healthd.core.recovery import breaker, foreign_signs
 from healthd.core.recovery.actions import StartGang
 from healthd.core.recovery.decide import Decision, decide, open_recovery
-from healthd.core.recovery.gang import Ending, Root, left_stopped
+from healthd.core.recovery.gang import Root, RootOutcome, left_stopped
 from healthd.core.recovery.recovery_status import label_value
 from healthd.telemetry.events import WARNING, about, about_gang
 from healthd.telemetry.isolation import Isolation
@@ -197,7 +197,7 @@ class Reconciler:
         """Open a recovery for a gang that seems to need one. None: it does not need one, or may not have one now."""
         snapshot = await self._observer.at_fault(gang)
         root, faults = snapshot.root, snapshot.faults
-        if root is None or not faults or root.ending is not Ending.NOT_ENDED or not root.options.restart:
+        if root is None or not faults or root.ending is not RootOutcome.NOT_ENDED or not root.options.restart:
             return None
         if faults[0].kind is CauseKind.HANG and not await self._progress.is_silent(root):
             return None
@@ -305,7 +305,7 @@ class Reconciler:
 
     def _report_ignored(self, root: Root | None) -> None:
         """Report once, in the log and on the root, why healthd does nothing to a gang that asks for restarts."""
-        if root is None or root.ending is not Ending.NOT_ENDED:
+        if root is None or root.ending is not RootOutcome.NOT_ENDED:
             return
         why = "; ".join(root.invalid) or left_stopped(
             root, [r.metadata.name for r in self.cluster_state.of_gang(root.ref)]
@@ -343,7 +343,7 @@ class Reconciler:
                     await self._garbage_collector.forget_old(self._policy, now)
                 self._metrics.loop_succeeded("controller", now)
         except ClusterError as error:
-            log.info("tidy.retry", error=str(error))
+            log.info("garbage_collection.retry", error=str(error))
         if is_time:  # last: metrics must not delay the work
             with self._isolation.of("metrics", "the cluster"):
                 measure_world(self._metrics, self.cluster_state)

@@ -42,7 +42,7 @@ class WorkQueue:
         self._clock = clock
         self._wake = wake
         self._trouble = trouble
-        self._said = ""
+        self._logged = ""
         self._under_way: set[GangKey] = set()
         self._not_before: dict[GangKey, datetime] = {}
 
@@ -68,7 +68,7 @@ class WorkQueue:
 
     def _rest(self) -> timedelta:
         """Time until a gang is due. A gang that was just reconciled may be due already, and has to wait."""
-        if self._said:
+        if self._logged:
             return SWEEP_EVERY  # a due gang stays due until the informers are in sync again, which wakes
         now = self._clock.now()
         return max([self._controller.next_wakeup(now), *(at - now for at in self._not_before.values())])
@@ -98,13 +98,13 @@ class WorkQueue:
     def _may_decide(self) -> bool:
         """False while the cache is stale: decisions are paused then. Logged once at the begin and once at the end."""
         trouble = self._trouble() or ""
-        if trouble and not self._said:
+        if trouble and not self._logged:
             log.error(
                 "controller.cache_stale", why=trouble, note="decisions are paused until the informers are in sync again"
             )
-        elif self._said and not trouble:
+        elif self._logged and not trouble:
             log.info("controller.cache_synced")
-        self._said = trouble
+        self._logged = trouble
         return not trouble
 
 

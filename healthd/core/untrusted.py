@@ -40,7 +40,7 @@ _DIGITS = re.compile("0*([0-9]{1,18})")
 """ASCII digits only: `str.isdecimal` accepts the digits of every script."""
 
 
-class Unreadable(ValueError):
+class InvalidText(ValueError):
     """A text that does not fit; the message explains to its author why."""
 
 
@@ -54,7 +54,7 @@ def read_number(text: str, *, least: int = 0, most: int = LARGEST_NUMBER) -> int
     """A whole number as a user writes it. Raises Unreadable."""
     match = _DIGITS.fullmatch(text) if len(text) <= LONGEST_SHOWN else None
     if match is None or not least <= int(match[1]) <= most:
-        raise Unreadable(f"{shown(text)} is not a number from {least} to {most:,}")
+        raise InvalidText(f"{shown(text)} is not a number from {least} to {most:,}")
     return int(match[1])
 
 
@@ -62,29 +62,29 @@ def number_or(text: str, otherwise: int, *, most: int = LARGEST_NUMBER) -> int:
     """A number that a program wrote; *otherwise* when *text* is empty or not a valid number."""
     try:
         return read_number(text, most=most)
-    except Unreadable:
+    except InvalidText:
         return otherwise
 
 
 def read_text(text: str, longest: int, *, allowed: str = "") -> str:
     """A name, a path or a URL; *allowed* are the non-printable characters that may be in it. Raises Unreadable."""
     if len(text) > longest:
-        raise Unreadable(f"{shown(text)} is longer than {longest:,} characters")
+        raise InvalidText(f"{shown(text)} is longer than {longest:,} characters")
     if not all(char.isprintable() or char in allowed for char in text):
-        raise Unreadable(f"{shown(text)} holds characters that cannot be printed")
+        raise InvalidText(f"{shown(text)} holds characters that cannot be printed")
     return text
 
 
 def read_json(text: str, kind: type[T]) -> T:
     """Decodes JSON into a value of *kind*. Raises Unreadable."""
     if len(text) > LONGEST_JSON:
-        raise Unreadable(f"{shown(text)} is longer than {LONGEST_JSON:,} characters")
+        raise InvalidText(f"{shown(text)} is longer than {LONGEST_JSON:,} characters")
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise Unreadable(f"{shown(text)}: {error}") from error
+        raise InvalidText(f"{shown(text)}: {error}") from error
     except RecursionError as error:
-        raise Unreadable(f"{shown(text)} is nested too deeply") from error
+        raise InvalidText(f"{shown(text)} is nested too deeply") from error
 
 
 def inflated(text: str, most: int) -> bytes:
@@ -93,9 +93,9 @@ def inflated(text: str, most: int) -> bytes:
     try:
         raw = stream.decompress(base64.b64decode(text), most + 1)
     except (zlib.error, ValueError) as error:
-        raise Unreadable(f"{shown(text)} cannot be unpacked: {error}") from error
+        raise InvalidText(f"{shown(text)} cannot be unpacked: {error}") from error
     if len(raw) > most:
-        raise Unreadable(f"{shown(text)} unpacks to more than {most:,} bytes")
+        raise InvalidText(f"{shown(text)} unpacks to more than {most:,} bytes")
     if not stream.eof:
-        raise Unreadable(f"{shown(text)} is cut off")
+        raise InvalidText(f"{shown(text)} is cut off")
     return raw

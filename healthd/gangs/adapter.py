@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from healthd.cluster.port import Cluster, Labels, NotFound, Reader
 from healthd.core.api import RESOURCES, GangRef, ObjectMeta, Pod, Slim
 from healthd.core.recovery.gang import Root, StartHint
-from healthd.core.untrusted import Unreadable, shown
+from healthd.core.untrusted import InvalidText, shown
 from healthd.gangs.annotations import metadata_of_root
 
 T = TypeVar("T", bound=Slim)
@@ -42,7 +42,7 @@ class GangAdapter(ABC, Generic[T]):
         root = metadata_of_root(RESOURCES[self.kind].kind, meta)
         try:
             return self.with_members(obj, root)
-        except Unreadable as error:
+        except InvalidText as error:
             why = str(error)
         except Exception as error:  # whatever shape it has: one object must not stop the reads of the others
             why = f"it cannot be read: {type(error).__name__} {shown(str(error))}"

@@ -41,7 +41,7 @@ from healthd.core.config import parse_duration
 from healthd.core.recovery.gang import GangOptions, Root, StartHint
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.core.recovery.spares import reservation
-from healthd.core.untrusted import LARGEST_GANG, Unreadable, number_or, read_json, read_number, read_text, shown
+from healthd.core.untrusted import LARGEST_GANG, InvalidText, number_or, read_json, read_number, read_text, shown
 
 V = TypeVar("V")
 
@@ -116,7 +116,7 @@ def metadata_of_root(kind: str, meta: ObjectMeta) -> Root:
 def checked_world(world: int) -> int:
     """*world*, when it is a possible number of members. Raises Unreadable for more than any gang has."""
     if not 0 <= world <= LARGEST_GANG:
-        raise Unreadable(f"it asks for {world:,} members; healthd restarts gangs of up to {LARGEST_GANG:,}")
+        raise InvalidText(f"it asks for {world:,} members; healthd restarts gangs of up to {LARGEST_GANG:,}")
     return world
 
 
@@ -213,7 +213,7 @@ def _placement(text: str) -> dict[str, str]:
 
 def _duration(text: str) -> timedelta:
     if len(text) > LONGEST_DURATION:
-        raise Unreadable(f"{shown(text)} is not a duration such as 10m")
+        raise InvalidText(f"{shown(text)} is not a duration such as 10m")
     return parse_duration(text)
 
 
@@ -221,5 +221,5 @@ def _remembered(text: str | None, kind: type[V]) -> V | None:
     """What healthd itself wrote; None when it is missing or unreadable."""
     try:
         return read_json(text, kind) if text else None
-    except Unreadable:
+    except InvalidText:
         return None

@@ -33,7 +33,7 @@ from healthd.core.api import (
     ObjectMeta,
     Pod,
 )
-from healthd.core.recovery.gang import Ending, Root, StartHint
+from healthd.core.recovery.gang import Root, RootOutcome, StartHint
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
@@ -133,8 +133,8 @@ def _standing(job: Job) -> set[str]:
     return {condition.type for condition in job.status.conditions if condition.status == "True"}
 
 
-def _ending(job: Job) -> Ending:
+def _ending(job: Job) -> RootOutcome:
     standing = _standing(job)
     if standing & {"Complete", "SuccessCriteriaMet"}:
-        return Ending.COMPLETE
-    return Ending.FAILED if standing & {"Failed", "FailureTarget"} else Ending.NOT_ENDED
+        return RootOutcome.COMPLETE
+    return RootOutcome.FAILED if standing & {"Failed", "FailureTarget"} else RootOutcome.NOT_ENDED

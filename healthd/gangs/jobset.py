@@ -16,7 +16,7 @@ import msgspec
 
 from healthd.cluster.port import Cluster, Labels
 from healthd.core.api import JobSet, JobSpec, Pod
-from healthd.core.recovery.gang import Ending, Mount, Numbered, Root, StartHint
+from healthd.core.recovery.gang import ClaimMount, Numbered, Root, RootOutcome, StartHint
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
     RESTARTED,
@@ -97,7 +97,7 @@ class _Part(NamedTuple):
     replicas: int
     members: int
     is_indexed: bool
-    mounts: tuple[Mount, ...]
+    mounts: tuple[ClaimMount, ...]
 
 
 def _parts(jobset: JobSet) -> Iterator[_Part]:
@@ -117,21 +117,21 @@ def _hinted(job: dict[str, Any], root: Root, hint: StartHint) -> dict[str, Any]:
     """
     template = job["template"]["spec"]["template"]
     notes: dict[str, str] = template.get("metadata", {}).get("annotations", {})
-    told = {key: value or "" for key, value in hint_annotations(hint).items() if value is not None or key in notes}
+    hints = {key: value or "" for key, value in hint_annotations(hint).items() if value is not None or key in notes}
     pods = template["spec"]
     metadata = template.get("metadata", {})
     labels = {**metadata.get("labels", {}), **RESTARTED}
     hinted = {
         **template,
-        "metadata": {**metadata, "labels": labels, "annotations": {**notes, **told}},
+        "metadata": {**metadata, "labels": labels, "annotations": {**notes, **hints}},
         "spec": {**pods, "tolerations": tolerating_reservation(pods, root.ref)},
     }
     job_spec = {**job["template"]["spec"], "template": hinted}
     return {**job, "template": {**job["template"], "spec": job_spec}}
 
 
-def _ending(jobset: JobSet) -> Ending:
+def _ending(jobset: JobSet) -> RootOutcome:
     standing = {condition.type for condition in jobset.status.conditions if condition.status == "True"}
     if "Completed" in standing:
-        return Ending.COMPLETE
-    return Ending.FAILED if "Failed" in standing else Ending.NOT_ENDED
+        return RootOutcome.COMPLETE
+    return RootOutcome.FAILED if "Failed" in standing else RootOutcome.NOT_ENDED

@@ -26,8 +26,8 @@ from healthd.core.api import (
     PodManifest,
     PodSpec,
 )
-from healthd.core.recovery.gang import Mount, StartHint
-from healthd.core.untrusted import Unreadable, inflated
+from healthd.core.recovery.gang import ClaimMount, StartHint
+from healthd.core.untrusted import InvalidText, inflated
 from healthd.gangs.annotations import hint_annotations, tolerating_reservation
 from healthd.gangs.volumes import read_mounts
 
@@ -76,9 +76,9 @@ def remembered(pod: PodManifest) -> Json:
 
 def made_again(name: str, manifest: Json, ref: GangRef, hint: StartHint) -> PodManifest:
     """The pod *name* of the gang *ref* for the attempt of *hint*, behind the gate. It has the hint as env, too."""
-    told = {key: value for key, value in hint_annotations(hint).items() if value is not None}
+    hints = {key: value for key, value in hint_annotations(hint).items() if value is not None}
     meta, spec = manifest["metadata"], manifest["spec"]
-    env = _env_of(told)
+    env = _env_of(hints)
     containers = {
         kind: [_with_env(container, env) for container in spec[kind]]
         for kind in ("containers", "initContainers")
@@ -89,7 +89,7 @@ def made_again(name: str, manifest: Json, ref: GangRef, hint: StartHint) -> PodM
             name=name,
             namespace=ref.namespace,
             labels=meta["labels"],
-            annotations={**meta["annotations"], **told, ANNOTATION_MADE_BY: hint.recovery},
+            annotations={**meta["annotations"], **hints, ANNOTATION_MADE_BY: hint.recovery},
         ),
         spec={
             **spec,
@@ -111,16 +111,16 @@ def unpacked(text: str) -> dict[str, Json]:
         return {}
     raw = inflated(text, MOST_BYTES)
     if raw.count(b",") + raw.count(b":") + raw.count(b"[") > MOST_VALUES:
-        raise Unreadable(f"the manifests of its pods have more than {MOST_VALUES:,} values")
+        raise InvalidText(f"the manifests of its pods have more than {MOST_VALUES:,} values")
     try:
         found = msgspec.json.decode(raw, type=dict[str, _Remembered])
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise Unreadable(f"the manifests of its pods cannot be read: {error}") from error
+        raise InvalidText(f"the manifests of its pods cannot be read: {error}") from error
     return {name: msgspec.structs.asdict(each) for name, each in found.items()}
 
 
 @lru_cache(maxsize=16)
-def mounts_in(text: str) -> tuple[Mount, ...]:
+def mounts_in(text: str) -> tuple[ClaimMount, ...]:
     """Where the pods in *text* mount claims. Cached, because unpacking is expensive. Raises Unreadable."""
     specs = [msgspec.convert(manifest["spec"], PodSpec) for manifest in unpacked(text).values()]
     return tuple(dict.fromkeys(mount for spec in specs for mount in read_mounts(spec)))
@@ -135,9 +135,9 @@ def _as_written(container: Json) -> Json:
     return kept
 
 
-def _env_of(told: Mapping[str, str]) -> Json:
+def _env_of(hints: Mapping[str, str]) -> Json:
     """The hint as env. As in every other kind, there is no step variable when the step is not known."""
-    env = {name: told[key] for name, key in _ENV.items() if told.get(key)}
+    env = {name: hints[key] for name, key in _ENV.items() if hints.get(key)}
     if env.get("HEALTHD_RESUME_STEP", "").startswith("-"):
         del env["HEALTHD_RESUME_STEP"]
     return env

@@ -37,8 +37,8 @@ from healthd.core.api import (
     PodGangSpec,
     PodManifest,
 )
-from healthd.core.recovery.gang import Ending, Root, StartHint, attempt_of, is_plain_member, will_not_run
-from healthd.core.untrusted import Unreadable, read_text, shown
+from healthd.core.recovery.gang import Root, RootOutcome, StartHint, attempt_of, is_plain_member, will_not_run
+from healthd.core.untrusted import InvalidText, read_text, shown
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
     LONGEST_NAME,
@@ -94,7 +94,7 @@ class PodGangAdapter(GangAdapter[PodGang]):
         names = {pod.metadata.name for pod in pods}
         gone = tuple(name for name in root.seats if name not in names)
         is_gone = not pods and any(root.companions.values())
-        ending = Ending.COMPLETE if 0 < root.world <= done else Ending.NOT_ENDED
+        ending = RootOutcome.COMPLETE if 0 < root.world <= done else RootOutcome.NOT_ENDED
         return dataclasses.replace(root, ending=ending, deleting=root.deleting or is_gone, gone=gone)
 
     def root_name(self, pod: Pod) -> str | None:
@@ -185,7 +185,7 @@ def _is_made_by_owner(gang: PodGang) -> bool:
     """Whether the owner recreates the pods. Raises Unreadable when it is not known: owner and healthd would do it."""
     text = gang.metadata.annotations.get(ANNOTATION_RECREATE, "")
     if text not in ("", "owner"):
-        raise Unreadable(f"{ANNOTATION_RECREATE}: {shown(text)} is not 'owner'")
+        raise InvalidText(f"{ANNOTATION_RECREATE}: {shown(text)} is not 'owner'")
     return text == "owner"
 
 

@@ -28,7 +28,7 @@ from healthd.core.api import (
 )
 from healthd.core.recovery.gang import Numbered, Root, StartHint
 from healthd.core.recovery.placement import BESIDE
-from healthd.core.untrusted import LARGEST_GANG, Unreadable, read_number, read_text
+from healthd.core.untrusted import LARGEST_GANG, InvalidText, read_number, read_text
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
     LONGEST_NAME,
@@ -134,8 +134,8 @@ def _replicas(stateful: StatefulSet) -> int:
 def _replicas_before(text: str) -> int:
     try:
         return read_number(text, most=LARGEST_GANG)
-    except Unreadable as error:
-        raise Unreadable(f"{ANNOTATION_REPLICAS}: {error}") from None
+    except InvalidText as error:
+        raise InvalidText(f"{ANNOTATION_REPLICAS}: {error}") from None
 
 
 def _is_observed(stateful: StatefulSet) -> bool:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from healthd.core.api import PodSpec, SecurityContext
-from healthd.core.recovery.gang import Mount, RunsAs
+from healthd.core.recovery.gang import ClaimMount, RunsAs
 
 OURS = "healthd.dev/"
 """The prefix of the keys of all taints of healthd."""
 
 
-def read_mounts(spec: PodSpec) -> tuple[Mount, ...]:
+def read_mounts(spec: PodSpec) -> tuple[ClaimMount, ...]:
     """The claims that the first container mounts. By custom, the first container is the one that trains."""
     claims = {
         each.name: each.persistent_volume_claim.claim_name for each in spec.volumes if each.persistent_volume_claim
     }
     mounts = spec.containers[0].volume_mounts if spec.containers and claims else []
     return tuple(
-        Mount(claim=claims[each.name], path=each.mount_path, sub_path=each.sub_path, runs_as=read_runs_as(spec))
+        ClaimMount(claim=claims[each.name], path=each.mount_path, sub_path=each.sub_path, runs_as=read_runs_as(spec))
         for each in mounts
         if each.name in claims
     )

@@ -66,13 +66,13 @@ class CheckpointFolder:
         self._first: FolderStamp | None = None
         self._last: FolderStamp | None = None
         self._begun = asyncio.Event()
-        self._looking: asyncio.Task[PollResult] | None = None
+        self._polling: asyncio.Task[PollResult] | None = None
         """A poll that the file server has not answered yet. No other poll starts before it ends."""
 
     async def begin(self, seen: Seen) -> None:
         """Watch from now on. *seen* is what existed before."""
         self.seen = seen
-        await self.look()
+        await self.poll()
         self._begun.set()
 
     async def run(self, cluster: Cluster, clock: Clock, name: str, namespace: str) -> None:
@@ -81,24 +81,24 @@ class CheckpointFolder:
         noted = NOTHING_SEEN
         while True:
             await clock.sleep(POLL_EVERY)
-            await self.look()
+            await self.poll()
             if self.seen != noted:
                 notes = {"metadata": {"annotations": {ANNOTATION_SEEN: note_of(self.seen)}}}
                 with suppress(ClusterError):  # a failed write is repeated at the next poll
                     await cluster.patch(Job, name, notes, namespace=namespace)
                     noted = self.seen
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Poll once. A folder that cannot be read, or does not answer, changes nothing."""
-        if self._looking is None:
+        if self._polling is None:
             work = partial(poll, self._folder, self._format, self._last)
-            self._looking = asyncio.create_task(in_thread(work, "look at checkpoints"))
-        done, _ = await asyncio.wait({self._looking}, timeout=LONGEST_POLL)
+            self._polling = asyncio.create_task(in_thread(work, "look at checkpoints"))
+        done, _ = await asyncio.wait({self._polling}, timeout=LONGEST_POLL)
         if not done:
             return
-        looked, self._looking = self._looking, None
+        polled, self._polling = self._polling, None
         with suppress(OSError):
-            self._take(looked.result())
+            self._take(polled.result())
 
     def _take(self, result: PollResult) -> None:
         if result.stamp is not None:

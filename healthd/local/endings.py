@@ -33,14 +33,14 @@ def doubts(
     if newest is not None and not newest.path:
         found.append("no checkpoint was saved")
     elif newest is not None and not _is_beyond(begun, newest, started_at):
-        found.append(f"nothing beyond {told(newest)} was saved, and there it started")
+        found.append(f"nothing beyond {step_text(newest)} was saved, and there it started")
     return found
 
 
-def told(checkpoint: ChosenCheckpoint | None) -> str:
+def step_text(checkpoint: ChosenCheckpoint | None) -> str:
     """The checkpoint in words."""
     if checkpoint is None:
-        return "a step that is not known: the checkpoints could not be looked at"
+        return "a step that is not known: the checkpoints could not be read"
     if not checkpoint.path:
         return "step 0"
     return f"step {checkpoint.step}" if checkpoint.step >= 0 else checkpoint.path

@@ -62,10 +62,10 @@ def rank_env(index: int, world: int, port: int, run_id: str, annotations: Mappin
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "HEALTHD_ATTEMPT": "0",
     }
-    told = {name: annotations[key] for name, key in FROM_ANNOTATIONS.items() if key in annotations}
-    if told.get("HEALTHD_RESUME_STEP", "").startswith("-"):
-        del told["HEALTHD_RESUME_STEP"]
-    return env | told
+    variables = {name: annotations[key] for name, key in FROM_ANNOTATIONS.items() if key in annotations}
+    if variables.get("HEALTHD_RESUME_STEP", "").startswith("-"):
+        del variables["HEALTHD_RESUME_STEP"]
+    return env | variables
 
 
 def gpus_env(uuids: Sequence[str]) -> dict[str, str]:

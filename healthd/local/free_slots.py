@@ -41,8 +41,8 @@ def shortage(nodes: Sequence[Node], ranks: int) -> str:
     if len(fit) >= ranks:
         return ""
     out = [node for node in nodes if node.spec.unschedulable]
-    told = ", ".join(f"{node.metadata.name} is out of service ({_finding(node)})" for node in out)
-    return f"{ranks} ranks need {ranks} slots, and {len(fit)} are in service: {told or 'there are no more'}"
+    out_of_service = ", ".join(f"{node.metadata.name} is out of service ({_finding(node)})" for node in out)
+    return f"{ranks} ranks need {ranks} slots, and {len(fit)} are in service: {out_of_service or 'there are no more'}"
 
 
 def _finding(node: Node) -> str:

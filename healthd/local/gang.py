@@ -35,7 +35,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import Phase
 from healthd.core.config import StartFresh, format_duration
-from healthd.core.recovery.gang import Ending, Root, StartHint
+from healthd.core.recovery.gang import Root, RootOutcome, StartHint
 from healthd.core.untrusted import number_or
 from healthd.gangs.annotations import hint_annotations
 from healthd.local.memory import ANNOTATION_SEEN, NOTHING_SEEN, Seen, note_of
@@ -91,18 +91,18 @@ class GoOn:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class RunCompleted:
     """The run completed earlier."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RefuseStart:
     """The name belongs to another run, or work would be lost."""
 
     why: str
 
 
-Plan = Create | Resume | GoOn | Done | Refuse
+Plan = Create | Resume | GoOn | RunCompleted | RefuseStart
 
 
 def plan(spec: RunSpec, job: Job | None, root: Root | None, recoveries: Sequence[Recovery]) -> Plan:
@@ -116,19 +116,19 @@ def plan(spec: RunSpec, job: Job | None, root: Root | None, recoveries: Sequence
     if changes and spec.accept_changes:
         return Create(replace=True, attempt=root.attempt + 1, changes=changes)
     if identity:
-        return Refuse(_ways(spec, f"the run {spec.name!r} was begun as something else: {'; '.join(identity)}"))
-    if root.ending is Ending.FAILED:
+        return RefuseStart(_ways(spec, f"the run {spec.name!r} was begun as something else: {'; '.join(identity)}"))
+    if root.ending is RootOutcome.FAILED:
         return Create(replace=True)
-    if root.ending is Ending.COMPLETE:
+    if root.ending is RootOutcome.COMPLETE:
         if size := [change for change in options if change.startswith("--nproc")]:
-            return Refuse(_ways(spec, f"the run {spec.name!r} has finished, and was begun with {size[0]}"))
-        return Done()
+            return RefuseStart(_ways(spec, f"the run {spec.name!r} has finished, and was begun with {size[0]}"))
+        return RunCompleted()
     latest = max(recoveries, key=lambda recovery: recovery.spec.first_attempt, default=None)
     gave_up = latest is not None and latest.status.phase is Phase.GAVE_UP
     if root.suspended and (gave_up or not root.stopped_by):
         return Create(replace=True, attempt=root.attempt + 1, changes=options) if options else Resume()
     if options:
-        return Refuse(
+        return RefuseStart(
             f"the run {spec.name!r} was interrupted and goes on as it was begun, with other options "
             f"({'; '.join(options)}): name those, or say --accept-changes"
         )
@@ -155,11 +155,11 @@ def changed_options(spec: RunSpec, job: Job) -> tuple[str, ...]:
     before = _options_in(job.metadata.annotations.get(ANNOTATION_RUN_OPTIONS, options_of(spec)))
     now = _options_in(options_of(spec))
     changed = [name for name in ("--nproc", "--min-nodes", "--grace") if before.get(name) != now.get(name)]
-    told = [(name, before.get(name, ""), now.get(name, "")) for name in changed]
+    changes = [(name, before.get(name, ""), now.get(name, "")) for name in changed]
     declared = job.metadata.annotations.get(ANNOTATION_CHECKPOINT_FORMAT, "")
     if declared != spec.checkpoint_format:
-        told.append(("--checkpoint-format", declared, spec.checkpoint_format))
-    return tuple(f"{name} {was or 'not set'}, now {will_be or 'not set'}" for name, was, will_be in told)
+        changes.append(("--checkpoint-format", declared, spec.checkpoint_format))
+    return tuple(f"{name} {was or 'not set'}, now {will_be or 'not set'}" for name, was, will_be in changes)
 
 
 def _options_in(text: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from healthd.controller.checkpoints.mounted import path_of
 from healthd.core.api import ChosenCheckpoint, Job, Node, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.node.quarantine import read_record
-from healthd.core.recovery.gang import Ending, Root
+from healthd.core.recovery.gang import Root, RootOutcome
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE, restarts_of, since_of
 from healthd.local.memory import seen_of
@@ -109,7 +109,7 @@ def _run_of(state: Path, job: Job, recoveries: Sequence[Recovery], nodes: Sequen
         step=seen_of(job, root, own).step,
         restarts=restarts_of(job, root),
         since=since_of(job),
-        out_of_service=tuple(map(_told, (node for node in nodes if node.spec.unschedulable))),
+        out_of_service=tuple(map(_slot_text, (node for node in nodes if node.spec.unschedulable))),
     )
 
 
@@ -118,14 +118,14 @@ def _standing(root: Root, recoveries: Sequence[Recovery], *, is_running: bool) -
     if is_running:
         is_waiting = latest is not None and latest.status.phase is Phase.HELD
         return Standing.WAITING if is_waiting else Standing.RUNNING
-    if root.ending is Ending.COMPLETE:
+    if root.ending is RootOutcome.COMPLETE:
         return Standing.FINISHED
-    if root.ending is Ending.FAILED or (latest is not None and latest.status.phase is Phase.GAVE_UP):
+    if root.ending is RootOutcome.FAILED or (latest is not None and latest.status.phase is Phase.GAVE_UP):
         return Standing.GAVE_UP
     return Standing.STOPPED if root.suspended and not root.stopped_by else Standing.INTERRUPTED
 
 
-def _told(node: Node) -> str:
+def _slot_text(node: Node) -> str:
     record = read_record(node)
     return f"{node.metadata.name} ({record.finding})" if record else node.metadata.name
 

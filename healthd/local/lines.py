@@ -51,10 +51,10 @@ class Lines:
 
 def sentence(event: Event) -> str:
     """The sentence for *event*. Empty when there is none."""
-    tell = _SENTENCES.get(str(event.get("event", "")))
-    if tell is not None:
+    sentence = _SENTENCES.get(str(event.get("event", "")))
+    if sentence is not None:
         with suppress(KeyError):  # an event without a field that the sentence needs is still shown
-            return tell(event)
+            return sentence(event)
     return _in_plain_form(event) if event.get("level") in _COLOURS else ""
 
 
@@ -125,7 +125,7 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "run.threads": _filled("each rank gets OMP_NUM_THREADS={OMP_NUM_THREADS}, as with torchrun; set it to choose"),
     "run.restarted": _text,
     "run.held": _filled("{text}\nthe way out: {note}"),
-    "run.news": _text,
+    "run.message": _text,
     "run.stops": _filled("the ranks are asked to end, and get {grace}; a second Ctrl-C ends them at once"),
     "run.hurries": _filled("asked twice: what is left of the ranks is killed"),
     "run.stopped": _filled("run {name} was stopped at {at}; {note}"),
@@ -157,7 +157,7 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "node.returned": _returned,
     "finding.raised": _silence,
     "quarantine.refused": _refused,
-    "kernel_log.blind": _filled("the kernel log cannot be read: {why}; {so}"),
+    "kernel_log.unreadable": _filled("the kernel log cannot be read: {why}; {so}"),
     "kernel_log.lost": _filled("{records} records of the kernel log were overwritten before they could be read"),
     "kernel_log.trusts_user_space": _filled("{note}"),
     # Problems of healthd itself.

@@ -56,7 +56,7 @@ def why_no_target(target: str) -> str:
     return "" if rest.partition("/")[0].rpartition("@")[2] else "the URL names no host"
 
 
-class Failed(Exception):
+class NotificationFailed(Exception):
     """A notification failed. The message says why."""
 
 
@@ -80,14 +80,14 @@ class Notifier:
         self._bells = {target: asyncio.Event() for target in self._queues}
         self._ending = False
 
-    def tell(self, facts: Facts) -> None:
+    def notify(self, facts: Facts) -> None:
         """Queue *facts* for every target. Never waits, never fails."""
         for target, queue in self._queues.items():
             queue.append(facts)
             self._bells[target].set()
 
     @contextlib.asynccontextmanager
-    async def telling(self) -> AsyncIterator[None]:
+    async def sending(self) -> AsyncIterator[None]:
         """Send notifications while the block runs. At its end there is a short time for the rest."""
         tasks = {asyncio.create_task(self._serve(target), name=f"notify {target}"): target for target in self._queues}
         try:
@@ -97,17 +97,17 @@ class Notifier:
                 bell.set()
             if tasks:
                 _, late = await asyncio.wait(tasks, timeout=self._patience)
-                self._say_untold([target for task, target in tasks.items() if task in late])
+                self._log_unsent([target for task, target in tasks.items() if task in late])
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _say_untold(self, late: Sequence[str]) -> None:
+    def _log_unsent(self, late: Sequence[str]) -> None:
         """Log the targets that the end of the run does not wait for any longer."""
         for target in late:
-            untold = len(self._queues[target])
-            rest = f"; {untold} more that happened {'was' if untold == 1 else 'were'} not told" if untold else ""
+            unsent = len(self._queues[target])
+            rest = f"; {unsent} more that happened {'was' if unsent == 1 else 'were'} not sent" if unsent else ""
             why = f"it did not end within {self._patience:g} s after the end of the run{rest}"
             log.warning("notify.failed", target=_spoken(target), why=why)
 
@@ -115,13 +115,13 @@ class Notifier:
         queue, bell = self._queues[target], self._bells[target]
         while True:
             while queue:
-                await self._tell_one(target, queue.popleft())
+                await self._send_one(target, queue.popleft())
             if self._ending:
                 return
             bell.clear()
             await bell.wait()
 
-    async def _tell_one(self, target: str, facts: Facts) -> None:
+    async def _send_one(self, target: str, facts: Facts) -> None:
         try:
             async with asyncio.timeout(self._limit):
                 await (_post(target, facts) if target.startswith(URLS) else self._run(target, facts))
@@ -129,7 +129,7 @@ class Notifier:
             log.warning(
                 "notify.failed", target=_spoken(target), why=f"it took longer than {self._limit:g} s, and was ended"
             )
-        except (Failed, OSError, ValueError) as error:
+        except (NotificationFailed, OSError, ValueError) as error:
             log.warning("notify.failed", target=_spoken(target), why=str(error) or type(error).__name__)
 
     async def _run(self, command: str, facts: Facts) -> None:
@@ -157,11 +157,11 @@ class Notifier:
             output.close()
             os.close(given)
         if output.is_too_much:
-            raise Failed(
+            raise NotificationFailed(
                 f"it printed more than {MOST_OUTPUT >> 20} MiB, and was ended; the first are in {self._output}"
             )
         if process.returncode:
-            raise Failed(f"it {_how_it_ended(process.returncode)}; what it printed is in {self._output}")
+            raise NotificationFailed(f"it {_how_it_ended(process.returncode)}; what it printed is in {self._output}")
 
 
 class _Output:
@@ -248,9 +248,9 @@ async def _post(url: str, facts: Facts) -> None:
     try:
         async with aiohttp.ClientSession() as session, session.post(url, data=body(facts), headers=headers) as answer:
             if answer.status >= 400:
-                raise Failed(f"the server answered {answer.status} {answer.reason}")
+                raise NotificationFailed(f"the server answered {answer.status} {answer.reason}")
     except aiohttp.ClientError as error:
-        raise Failed(str(error) or type(error).__name__) from None
+        raise NotificationFailed(str(error) or type(error).__name__) from None
 
 
 def body(facts: Facts) -> bytes:
@@ -260,5 +260,5 @@ def body(facts: Facts) -> bytes:
 
 def variables(facts: Facts) -> dict[str, str]:
     """*facts* as environment variables: `HEALTHD_EVENT`, …. Unknown facts are not set."""
-    told = {f"HEALTHD_{name.upper()}": str(value) for name, value in facts.items() if value is not None}
-    return {name: value.replace("\0", "") for name, value in told.items()}
+    variables = {f"HEALTHD_{name.upper()}": str(value) for name, value in facts.items() if value is not None}
+    return {name: value.replace("\0", "") for name, value in variables.items()}

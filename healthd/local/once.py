@@ -7,13 +7,13 @@ class Once:
     """The errors that were logged and are not over, by their subject."""
 
     def __init__(self) -> None:
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
     def is_new(self, about: str, trouble: str) -> bool:
         """Whether *trouble* differs from the last error logged for *about*. It counts as logged from now on."""
-        before, self._told[about] = self._told.get(about), trouble
+        before, self._logged[about] = self._logged.get(about), trouble
         return before != trouble
 
     def over(self, about: str) -> None:
         """The subject works again: its next error is logged."""
-        self._told.pop(about, None)
+        self._logged.pop(about, None)

@@ -26,7 +26,7 @@ LONG_WAIT = timedelta(seconds=5)
 """A shorter back-off gets no line."""
 
 
-class Kind(StrEnum):
+class RunMessageKind(StrEnum):
     """The subject of a line. `--notify` reports the first four, too."""
 
     RESTART = "restart"
@@ -43,10 +43,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class RunMessage:
     """One line for the user, and its parts."""
 
-    kind: Kind
+    kind: RunMessageKind
     text: str
     recovery: str = ""
     cause: str = ""
@@ -65,7 +65,7 @@ class News:
 
 
 @dataclass(slots=True)
-class _Told:
+class _Reported:
     """What was reported of one recovery."""
 
     attempt: int = -1
@@ -90,71 +90,71 @@ class Restarts:
     count: int = 0
     down: timedelta = timedelta(0)
     lost: timedelta = timedelta(0)
-    _told: dict[str, _Told] = field(default_factory=dict)
+    _reported: dict[str, _Reported] = field(default_factory=dict)
     _past: set[str] = field(default_factory=set)
 
     def skip(self, recoveries: Sequence[Recovery]) -> None:
         """Ignore the recoveries that have ended: they belong to an earlier start of the run."""
         self._past |= {each.metadata.name for each in recoveries if each.status.phase in ENDED}
 
-    def look(self, recoveries: Sequence[Recovery], world: int, now: datetime) -> list[News]:
+    def poll(self, recoveries: Sequence[Recovery], world: int, now: datetime) -> list[RunMessage]:
         """The new lines about *recoveries* of a gang of *world* ranks."""
-        found: list[News] = []
+        found: list[RunMessage] = []
         for each in sorted(recoveries, key=lambda recovery: recovery.spec.first_attempt):
             if each.metadata.name not in self._past and each.status.timeline:
-                told = self._told.setdefault(each.metadata.name, _Told())
-                found += self._look_at(each, told, world, now)
+                reported = self._reported.setdefault(each.metadata.name, _Reported())
+                found += self._messages_of(each, reported, world, now)
                 if each.status.phase in ENDED:
                     self._past.add(each.metadata.name)
         return found
 
-    def _look_at(self, recovery: Recovery, told: _Told, world: int, now: datetime) -> list[News]:
-        found = [*_goes_on(recovery, told), *self._failed(recovery, told)]
-        if is_back(recovery) and told.attempt < recovery.status.attempt:
-            found.append(self._back(recovery, told, world))
-        found += [*_held(recovery, told, now), *_waits(recovery, told, now), *_slow(recovery, told, now)]
+    def _messages_of(self, recovery: Recovery, reported: _Reported, world: int, now: datetime) -> list[RunMessage]:
+        found = [*_goes_on(recovery, reported), *self._failed(recovery, reported)]
+        if is_back(recovery) and reported.attempt < recovery.status.attempt:
+            found.append(self._back(recovery, reported, world))
+        found += [*_held(recovery, reported, now), *_waits(recovery, reported, now), *_slow(recovery, reported, now)]
         return found
 
-    def _back(self, recovery: Recovery, told: _Told, world: int) -> News:
+    def _back(self, recovery: Recovery, reported: _Reported, world: int) -> RunMessage:
         """The line for: all ranks run again."""
         status = recovery.status
-        fresh = status.causes[told.causes :] or status.causes[-1:]
-        cause = telling(fresh)
+        fresh = status.causes[reported.causes :] or status.causes[-1:]
+        cause = main_cause(fresh)
         began = min(each.at for each in fresh)
         ran = next((entry.at for entry in reversed(status.timeline) if entry.phase is Phase.CONFIRMING), None)
         down = max(timedelta(0), (ran or status.phase_since or began) - began)
         lost = _lost(recovery, began)
-        told.attempt, told.causes = status.attempt, len(status.causes)
+        reported.attempt, reported.causes = status.attempt, len(status.causes)
         self.count, self.down, self.lost = self.count + 1, self.down + down, self.lost + lost
         ranks = "all ranks" if world >= self.asked else f"{world} of {self.asked} ranks"
         places = "".join(f"; {spare} in place of {bad}" for bad, spare in status.replacements.items())
         back = f"back after {spoken(down)} (restart {self.count})"
-        return News(
-            kind=Kind.RESTART,
-            text=f"{said(cause)}: {ranks} again from {place(status.checkpoint)}, {back}{places}",
+        return RunMessage(
+            kind=RunMessageKind.RESTART,
+            text=f"{cause_text(cause)}: {ranks} again from {place(status.checkpoint)}, {back}{places}",
             recovery=recovery.metadata.name,
             cause=cause.kind.value,
-            why=said(cause),
+            why=cause_text(cause),
             step=step_of(status.checkpoint),
             attempt=status.attempt,
             down=down,
             lost=lost,
         )
 
-    def _failed(self, recovery: Recovery, told: _Told) -> list[News]:
+    def _failed(self, recovery: Recovery, reported: _Reported) -> list[RunMessage]:
         """The line for a start that ended before all ranks ran."""
         status = recovery.status
         stops = sum(entry.phase is Phase.STOPPING for entry in status.timeline)
-        before, told.stops = told.stops, max(told.stops, stops)
+        before, reported.stops = reported.stops, max(reported.stops, stops)
         ended = status.attempt - 1  # the attempt that the last of these stops ended
-        if stops <= max(before, 1) or told.attempt >= ended:
+        if stops <= max(before, 1) or reported.attempt >= ended:
             return []
-        told.attempt = ended
+        reported.attempt = ended
         cause = status.causes[-1]
-        told.causes = len(status.causes) - 1
+        reported.causes = len(status.causes) - 1
         self.count += 1
-        text = f"restart {self.count} failed: {said(cause)}, before all ranks ran"
-        return [_news(Kind.FAILED, recovery, text, why=said(cause))]
+        text = f"restart {self.count} failed: {cause_text(cause)}, before all ranks ran"
+        return [_message(RunMessageKind.FAILED, recovery, text, why=cause_text(cause))]
 
 
 def _lost(recovery: Recovery, fault: datetime) -> timedelta:
@@ -172,71 +172,71 @@ def is_back(recovery: Recovery) -> bool:
     )
 
 
-def _held(recovery: Recovery, told: _Told, now: datetime) -> list[News]:
+def _held(recovery: Recovery, reported: _Reported, now: datetime) -> list[RunMessage]:
     status = recovery.status
     if status.phase is not Phase.HELD:
         return []
-    is_due = told.held_at is None or now - told.held_at >= AGAIN
-    if told.hold == status.message and not is_due:
+    is_due = reported.held_at is None or now - reported.held_at >= AGAIN
+    if reported.hold == status.message and not is_due:
         return []
     since = status.timeline[-1].at
-    again = f" for {spoken(now - since)}" if told.hold == status.message else ""
-    told.hold, told.held_at = status.message, now
+    again = f" for {spoken(now - since)}" if reported.hold == status.message else ""
+    reported.hold, reported.held_at = status.message, now
     hint = way_out(hold_of(status), status.causes[-1].node)
     text = f"the run waits{again}: {status.message}"
-    return [_news(Kind.HOLD, recovery, text, why=status.message, hint=hint)]
+    return [_message(RunMessageKind.HOLD, recovery, text, why=status.message, hint=hint)]
 
 
-def _goes_on(recovery: Recovery, told: _Told) -> list[News]:
-    if not told.hold or recovery.status.phase is Phase.HELD:
+def _goes_on(recovery: Recovery, reported: _Reported) -> list[RunMessage]:
+    if not reported.hold or recovery.status.phase is Phase.HELD:
         return []
-    told.hold, told.held_at = "", None
+    reported.hold, reported.held_at = "", None
     if recovery.status.phase in ENDED:
         return []
-    return [_news(Kind.GOES_ON, recovery, "the run waits no longer")]
+    return [_message(RunMessageKind.GOES_ON, recovery, "the run waits no longer")]
 
 
-def _waits(recovery: Recovery, told: _Told, now: datetime) -> list[News]:
+def _waits(recovery: Recovery, reported: _Reported, now: datetime) -> list[RunMessage]:
     """The line for a back-off before the next start."""
     status = recovery.status
     until = status.not_before
-    if status.phase is not Phase.RESERVING or until is None or until == told.waits or until - now < LONG_WAIT:
+    if status.phase is not Phase.RESERVING or until is None or until == reported.waits or until - now < LONG_WAIT:
         return []
-    told.waits = until
+    reported.waits = until
     times = "a restart" if status.no_advance == 1 else f"{status.no_advance} restarts in a row"
     text = f"{times} brought nothing beyond {place(status.checkpoint)}: the next one waits {spoken(until - now)}"
-    return [_news(Kind.WAITS, recovery, text)]
+    return [_message(RunMessageKind.WAITS, recovery, text)]
 
 
-def _slow(recovery: Recovery, told: _Told, now: datetime) -> list[News]:
+def _slow(recovery: Recovery, reported: _Reported, now: datetime) -> list[RunMessage]:
     """The line for a restart that takes long, once per attempt."""
     status = recovery.status
     doing = _DOING.get(status.phase)
     stop = next((entry for entry in reversed(status.timeline) if entry.phase is Phase.STOPPING), status.timeline[0])
-    since = max(stop.at, told.waits or stop.at)
-    if doing is None or told.slow >= status.attempt or now - since < SLOW:
+    since = max(stop.at, reported.waits or stop.at)
+    if doing is None or reported.slow >= status.attempt or now - since < SLOW:
         return []
-    told.slow = status.attempt
-    why = said(telling(status.causes[told.causes :] or status.causes[-1:]))
-    return [_news(Kind.SLOW, recovery, f"{why}: {doing}", why=why)]
+    reported.slow = status.attempt
+    why = cause_text(main_cause(status.causes[reported.causes :] or status.causes[-1:]))
+    return [_message(RunMessageKind.SLOW, recovery, f"{why}: {doing}", why=why)]
 
 
 _DOING = {
     Phase.STOPPING: "the other ranks are asked to end, and get their grace",
     Phase.FENCING: "the ends of all old processes are awaited",
-    Phase.CHOOSING: "the newest checkpoint that will load is looked for",
+    Phase.CHOOSING: "healthd searches the newest checkpoint that will load",
     Phase.RESERVING: "the restart is being prepared",
     Phase.STARTING: "the ranks are being started",
 }
 
 
-def _news(kind: Kind, recovery: Recovery, text: str, *, why: str = "", hint: str = "") -> News:
+def _message(kind: RunMessageKind, recovery: Recovery, text: str, *, why: str = "", hint: str = "") -> RunMessage:
     status = recovery.status
-    return News(
+    return RunMessage(
         kind=kind,
         text=text,
         recovery=recovery.metadata.name,
-        cause=telling(status.causes).kind.value,
+        cause=main_cause(status.causes).kind.value,
         why=why,
         hint=hint,
         step=step_of(status.checkpoint),
@@ -244,12 +244,12 @@ def _news(kind: Kind, recovery: Recovery, text: str, *, why: str = "", hint: str
     )
 
 
-def telling(causes: Sequence[Cause]) -> Cause:
+def main_cause(causes: Sequence[Cause]) -> Cause:
     """The most informative cause: broken hardware before the ranks that failed because of it; otherwise the first."""
     return next((cause for cause in causes if blames_node(cause)), causes[0])
 
 
-def said(cause: Cause) -> str:
+def cause_text(cause: Cause) -> str:
     """A cause in words, with its slot."""
     text = cause.message.removesuffix(".")
     return f"{cause.node}: {text}" if cause.node and cause.node not in text else text
@@ -280,7 +280,7 @@ def way_out(hold: Hold | None, slot: str = "") -> str:
         case Hold.BREAKER:
             return "many faults at once have one cause as a rule: look for it; it goes on by itself when they cease"
         case _:
-            return "`healthd explain` tells more"
+            return "`healthd explain` shows more"
 
 
 def place(checkpoint: ChosenCheckpoint | None) -> str:

@@ -17,7 +17,7 @@ from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.core.api import ChosenCheckpoint, Job, Pod, Recovery
 from healthd.core.recovery.gang import Root, attempt_of
 from healthd.gangs.job import read_job
-from healthd.local.endings import doubts, left_early, told, unsaved
+from healthd.local.endings import doubts, left_early, step_text, unsaved
 from healthd.local.environment import threads_env
 from healthd.local.gang import NAMESPACE, RunSpec, resumed_from
 from healthd.local.known import known_runs, who_saved
@@ -25,15 +25,15 @@ from healthd.local.memory import ANNOTATION_FINISHED_WITH, ANNOTATION_SEEN, NOTH
 from healthd.local.notify import Facts
 from healthd.local.once import Once
 from healthd.local.pipes import LONGEST_SCRIPT, hidden_by
-from healthd.local.restarts import Kind, News, Restarts, place, spoken, step_of
+from healthd.local.restarts import Restarts, RunMessage, RunMessageKind, place, spoken, step_of
 
 log = structlog.get_logger(__name__)
 
-LONGEST_LOOK = 30.0
+READ_LIMIT = 30.0
 """Seconds. The end of a run does not wait longer for a file server that hangs."""
 
 
-def _to_nobody(facts: Facts) -> None:
+def _no_notification(facts: Facts) -> None:
     """Used without `--notify`."""
 
 
@@ -47,16 +47,16 @@ class RunLog:
         clock: Clock,
         checkpoints: FileCheckpoints,
         runs: Path | None,
-        tell: Callable[[Facts], None] = _to_nobody,
+        notify: Callable[[Facts], None] = _no_notification,
     ) -> None:
-        """*tell* sends the notifications of `--notify`."""
+        """*notify* sends the notifications of `--notify`."""
         self._spec = spec
         self._cluster = cluster
         self._clock = clock
         self._checkpoints = checkpoints
         self._runs = runs
         self._left = Once()
-        self._tell = tell
+        self._notify_user = notify
         self._restarts = Restarts(spec.nproc)
         self._began_at = clock.now()
         self._began: ChosenCheckpoint | None = None
@@ -82,7 +82,7 @@ class RunLog:
         if not checkpoint.path:
             log.info("run.starts", **fields, at="step 0: there is no checkpoint to load")
             return
-        fields["at"] = f"step {checkpoint.step}" if checkpoint.step >= 0 else "a checkpoint whose name tells no step"
+        fields["at"] = f"step {checkpoint.step}" if checkpoint.step >= 0 else "a checkpoint whose name has no step"
         others = await known_runs(self._runs) if self._runs else []
         others = [run for run in others if run.state.resolve() != self._spec.state.resolve()]
         if whose := who_saved(checkpoint, self._spec.checkpoint, since, others):
@@ -118,7 +118,7 @@ class RunLog:
         """Ignore the recoveries that have ended: they belong to an earlier start of the run."""
         self._restarts.skip((await self._cluster.list(Recovery, namespace=NAMESPACE)).items)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Log what has changed in the run since the last call."""
         try:
             root = read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE))
@@ -126,27 +126,44 @@ class RunLog:
             return
         found = (await self._cluster.list(Recovery, namespace=NAMESPACE)).items
         own = [recovery for recovery in found if recovery.spec.gang.uid == root.ref.uid]
-        for news in self._restarts.look(own, root.world, self._clock.now()):
-            self._say(news)
+        for message in self._restarts.poll(own, root.world, self._clock.now()):
+            self._log_message(message)
 
-    def _say(self, news: News) -> None:
-        fields = {"recovery": news.recovery, "attempt": news.attempt, "text": news.text}
-        match news.kind:
-            case Kind.RESTART:
-                log.warning("run.restarted", **fields, cause=news.cause, step=news.step, down=news.down, lost=news.lost)
-            case Kind.HOLD:
-                log.warning("run.held", **fields, why=news.why, note=news.hint)
+    def _log_message(self, message: RunMessage) -> None:
+        fields = {"recovery": message.recovery, "attempt": message.attempt, "text": message.text}
+        match message.kind:
+            case RunMessageKind.RESTART:
+                log.warning(
+                    "run.restarted",
+                    **fields,
+                    cause=message.cause,
+                    step=message.step,
+                    down=message.down,
+                    lost=message.lost,
+                )
+            case RunMessageKind.HOLD:
+                log.warning("run.held", **fields, why=message.why, note=message.hint)
             case _:
-                log.info("run.news", **fields, about=news.kind)
-        if news.kind in (Kind.RESTART, Kind.HOLD):
-            more = {"down_s": _seconds(news.down), "lost_s": _seconds(news.lost)} if news.kind is Kind.RESTART else {}
+                log.info("run.message", **fields, about=message.kind)
+        if message.kind in (RunMessageKind.RESTART, RunMessageKind.HOLD):
+            more = (
+                {"down_s": _seconds(message.down), "lost_s": _seconds(message.lost)}
+                if message.kind is RunMessageKind.RESTART
+                else {}
+            )
             self._notify(
-                news.kind, news.text, cause=news.cause, why=news.why, hint=news.hint or None, step=news.step, **more
+                message.kind,
+                message.text,
+                cause=message.cause,
+                why=message.why,
+                hint=message.hint or None,
+                step=message.step,
+                **more,
             )
 
-    def _notify(self, kind: Kind, message: str, **facts: str | float | None) -> None:
+    def _notify(self, kind: RunMessageKind, message: str, **facts: str | float | None) -> None:
         """Send a notification: the facts of every kind, and the own facts of this kind."""
-        self._tell(
+        self._notify_user(
             {
                 "event": kind.value,
                 "message": message,
@@ -172,7 +189,7 @@ class RunLog:
         left = [rank for rank in left_early(gang, self._clock.now()) if self._left.is_new(rank, str(last))]
         if not left:
             return
-        step = told(await self._newest(read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE))))
+        step = step_text(await self._newest(read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE))))
         who = f"rank {left[0]} has" if len(left) == 1 else f"ranks {', '.join(left)} have"
         text = (
             f"{who} ended with exit code 0, and the other ranks go on; the newest checkpoint is at {step}. That "
@@ -182,7 +199,7 @@ class RunLog:
 
     async def ended(self, code: int) -> None:
         """Log how the gang ended."""
-        await self.look()
+        await self.poll()
         if code == 0:
             await self._completed()
         else:
@@ -193,14 +210,14 @@ class RunLog:
         last = max(found, key=lambda recovery: recovery.status.attempt, default=None)
         why = last.status.message if last is not None else "its ranks failed"
         note = (
-            f"`healthd explain {self._spec.name}` tells more; the same command goes on from the newest checkpoint "
+            f"`healthd explain {self._spec.name}` shows more; the same command goes on from the newest checkpoint "
             "that loads"
         )
         log.error("run.gave_up", name=self._spec.name, exit_code=code, why=why, note=note)
         newest = await self._newest_of_run()
         self._sum_up(newest)
         text = f"run {self._spec.name} is given up (exit code {code}): {why}"
-        self._notify(Kind.GIVE_UP, text, exit_code=code, why=why, step=step_of(newest))
+        self._notify(RunMessageKind.GIVE_UP, text, exit_code=code, why=why, step=step_of(newest))
 
     async def _newest_of_run(self) -> ChosenCheckpoint | None:
         try:
@@ -216,7 +233,7 @@ class RunLog:
         if restarts.count:
             how_many = f"{restarts.count} restart{'s' if restarts.count > 1 else ''}"
             cost = f"{spoken(restarts.down)} until all ranks ran again, and {spoken(restarts.lost)} of work done again"
-            way += f"; {how_many} cost {cost}" if restarts.down else f"; {how_many} in vain"
+            way += f"; {how_many} cost {cost}" if restarts.down else f"; {how_many} without progress"
         else:
             way += ", without a restart"
         where = f"checkpoints in {self._spec.checkpoint.absolute()}, logs in {self._logs}"
@@ -236,7 +253,7 @@ class RunLog:
         if newest is not None and not newest.path:
             return f"it ran for {took} and left no checkpoint that loads"
         began = f"from {place(self._began)} " if self._began is not None else ""
-        return f"{began}to {told(newest)} in {took}"
+        return f"{began}to {step_text(newest)} in {took}"
 
     async def stopped(self) -> None:
         """Log where its user stopped the run. The step is recorded: the files may be gone at the next start."""
@@ -249,10 +266,10 @@ class RunLog:
         if newest:
             await self._remember(job, root, newest)
         has_none = newest is not None and not newest.path
-        at = "a point without a checkpoint that loads" if has_none else told(newest)
+        at = "a point without a checkpoint that loads" if has_none else step_text(newest)
         note = "the same command starts it again" if has_none else "the same command goes on from there"
         log.info("run.stopped", name=self._spec.name, at=at, note=note)
-        await self.look()
+        await self.poll()
         self._sum_up(newest)
 
     async def _completed(self) -> None:
@@ -262,7 +279,7 @@ class RunLog:
         newest = await self._newest(root)
         if newest:
             await self._remember(job, root, newest, ANNOTATION_FINISHED_WITH)
-        log_it, fields = log.info, {"name": self._spec.name, "attempt": root.attempt, "at": told(newest)}
+        log_it, fields = log.info, {"name": self._spec.name, "attempt": root.attempt, "at": step_text(newest)}
         pods = (await self._cluster.list(Pod, namespace=NAMESPACE)).items
         wrong = doubts(self._spec.nproc, root.world, resumed_from(job), newest, root.started_at)
         if wrong := wrong + unsaved([pod for pod in pods if attempt_of(pod) == root.attempt], newest):
@@ -271,8 +288,8 @@ class RunLog:
             fields |= {"but": "; ".join(wrong), "note": note}
         log_it("run.completed", **fields)
         self._sum_up(newest)
-        text = f"run {self._spec.name} has finished at {told(newest)}"
-        self._notify(Kind.DONE, text, exit_code=0, step=step_of(newest), but="; ".join(wrong) or None)
+        text = f"run {self._spec.name} has finished at {step_text(newest)}"
+        self._notify(RunMessageKind.DONE, text, exit_code=0, step=step_of(newest), but="; ".join(wrong) or None)
 
     async def done(self) -> None:
         """Log that nothing is started, and how to start it again."""
@@ -291,7 +308,7 @@ class RunLog:
         The newest checkpoint by a quick check. Its path is empty when there is none. None when that cannot be read.
         """
         try:
-            async with asyncio.timeout(LONGEST_LOOK):
+            async with asyncio.timeout(READ_LIMIT):
                 report = await self._checkpoints.report(root)
         except OSError:
             return None

@@ -11,7 +11,7 @@ from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster, NotFound
 from healthd.core.api import Job, Pod, Recovery, Slim
 from healthd.core.api.model import ENDED, Phase
-from healthd.core.recovery.gang import Ending, Root, attempt_of, is_terminal
+from healthd.core.recovery.gang import Root, RootOutcome, attempt_of, is_terminal
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE
 
@@ -61,13 +61,13 @@ class RunObjects:
         except NotFound:
             return GAVE_UP
         recoveries = await self.recoveries(root)
-        if root.ending is Ending.COMPLETE:
+        if root.ending is RootOutcome.COMPLETE:
             # The controller must finish first: an open recovery would look for ever as if it continued.
             return 0 if all(recovery.status.phase in ENDED for recovery in recoveries) else None
         gave_up = [recovery for recovery in recoveries if recovery.status.phase is Phase.GAVE_UP]
         latest = max(gave_up, key=lambda r: r.status.attempt, default=None)
         given_up_now = latest is not None and latest.status.attempt > root.attempt
-        if root.ending is Ending.FAILED or given_up_now:
+        if root.ending is RootOutcome.FAILED or given_up_now:
             return await self._failing_rank() or GAVE_UP
         return None
 

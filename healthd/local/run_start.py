@@ -28,11 +28,11 @@ from healthd.local.gang import (
     ANNOTATION_BY_HAND,
     NAMESPACE,
     Create,
-    Done,
     GoOn,
     Plan,
-    Refuse,
+    RefuseStart,
     Resume,
+    RunCompleted,
     RunSpec,
     job_of,
     plan,
@@ -65,7 +65,7 @@ class RunStart:
     async def plan(self) -> Plan:
         """What starting the run means now."""
         if self.spec.fresh and (why := why_not_aside(self.spec.checkpoint, self.spec.command, self.spec.working_dir)):
-            return Refuse(f"--fresh: {why}")
+            return RefuseStart(f"--fresh: {why}")
         try:
             job = await self.objects.job()
         except NotFound:
@@ -74,9 +74,9 @@ class RunStart:
         recoveries = await self.objects.recoveries(root)
         step = plan(self.spec, job, root, recoveries)
         if isinstance(step, Create | Resume) and (why := await self._would_lose_work(job, root, recoveries)):
-            return Refuse(why)
-        if isinstance(step, Done) and (why := await self._why_not_done(job, root)):
-            return Refuse(why)
+            return RefuseStart(why)
+        if isinstance(step, RunCompleted) and (why := await self._why_not_done(job, root)):
+            return RefuseStart(why)
         if isinstance(step, GoOn):
             await self._warm_up(root)
             await self.folder.begin(seen_of(job, root, recoveries))
@@ -110,7 +110,7 @@ class RunStart:
                 return
         if self.spec.fresh and (aside := await asyncio.to_thread(move_aside, self.spec.checkpoint)):
             log.info("checkpoints.moved_aside", to=str(aside), note="--fresh: move them back to use them again")
-        answer = await self._look_for_checkpoint(read_job(job_of(self.spec, ChosenCheckpoint())))
+        answer = await self._find_checkpoint(read_job(job_of(self.spec, ChosenCheckpoint())))
         found = answer.found or ChosenCheckpoint()
         for sight in [(found.step, found.path), *((rejected.step, rejected.path) for rejected in answer.rejected)]:
             seen = remembered(seen, *sight)
@@ -136,7 +136,7 @@ class RunStart:
             return
         job = await self.objects.job()
         root = read_job(job)
-        answer = await self._look_for_checkpoint(root)
+        answer = await self._find_checkpoint(root)
         checkpoint = answer.found or ChosenCheckpoint()
         hint = StartHint(recovery="", attempt=root.attempt + 1, checkpoint=checkpoint, placement={})
         await self.run_log.starts(checkpoint, hint.attempt, since_of(job) or self.clock.now())
@@ -156,7 +156,7 @@ class RunStart:
             )
             log.warning("run.waits", why=why, note=note)
 
-    async def _look_for_checkpoint(self, root: Root) -> CheckpointAnswer:
+    async def _find_checkpoint(self, root: Root) -> CheckpointAnswer:
         """The newest checkpoint that loads. Rejected checkpoints are logged here, as no other code logs them."""
         answer = await self.checkpoints.latest(root)
         for rejected in answer.rejected:

@@ -40,8 +40,8 @@ from healthd.gangs import ADAPTERS
 from healthd.local.checkpoint_folder import CheckpointFolder, WatchedCheckpoints
 from healthd.local.gang import (
     NAMESPACE,
-    Done,
-    Refuse,
+    RefuseStart,
+    RunCompleted,
     RunSpec,
 )
 from healthd.local.jobs.controller import JobController
@@ -93,7 +93,7 @@ class LocalRuntime:
         self._folder = CheckpointFolder(spec.checkpoint.absolute(), spec.checkpoint_format)
         self._checkpoints = WatchedCheckpoints(self._folder)
         self._notifier = Notifier(notify, spec.state / "logs" / "notify.log", machine.environ)
-        self._log = RunLog(spec, cluster, clock, self._checkpoints, runs, self._notifier.tell)
+        self._log = RunLog(spec, cluster, clock, self._checkpoints, runs, self._notifier.notify)
         self._stop = StopRequest()
         self._objects = RunObjects(spec.name, cluster, clock, self._stop)
         self._start = self._make_start()
@@ -132,9 +132,9 @@ class LocalRuntime:
         Run until the gang ends or is stopped. Returns its exit code. Raises RefusedToStart, ClusterError, OSError.
         """
         step = await self._start.plan()
-        if isinstance(step, Refuse):
+        if isinstance(step, RefuseStart):
             raise RefusedToStart(step.why)
-        if isinstance(step, Done):
+        if isinstance(step, RunCompleted):
             await self._log.done()
             return 0
         now = self._clock.now()
@@ -143,7 +143,7 @@ class LocalRuntime:
             await agent.load(now)
         self.metrics.quarantine_budget.set(self._config.quarantine.budget)
         ready_checks = {"kernel_log": self._listener.trouble}
-        async with self._notifier.telling():
+        async with self._notifier.sending():
             await self._log.skip_the_past()
             async with serving(self._config.http, self.metrics, ready_checks), self._working():
                 await self._start.begin(step)
@@ -162,7 +162,7 @@ class LocalRuntime:
         async def is_over() -> bool:
             nonlocal code
             code = await self._objects.exit_code()
-            await self._log.look()
+            await self._log.poll()
             await self._log.who_left()
             return code is not None or self._stop.is_made
 

@@ -25,10 +25,10 @@ class LocalWitnesses:
 
     async def cycle(self, now: datetime) -> timedelta:
         """Run the cycle of every agent. Returns the time until the next cycle if nothing happens."""
-        heard = self._listener.heard_until
+        witness_report = self._listener.read_until
         again = min([await agent.cycle(now) for agent in self._agents])
         if not any(agent.trouble for agent in self._agents):
-            self._until = heard
+            self._until = witness_report
         return again
 
     def ask(self, since: datetime) -> bool:
@@ -37,6 +37,6 @@ class LocalWitnesses:
             return False
         return self._listener.ask()
 
-    def heard(self, node: str) -> WitnessReport:  # noqa: ARG002 - one log for all slots
+    def witness_report(self, node: str) -> WitnessReport:  # noqa: ARG002 - one log for all slots
         """The same answer for every slot."""
         return WitnessReport(until=self._until, no_witness=self._listener.is_blind)

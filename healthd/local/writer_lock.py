@@ -57,7 +57,7 @@ class _Taken(Exception):
         self.locked = locked
 
 
-class Writer(msgspec.Struct, frozen=True):
+class LockRecord(msgspec.Struct, frozen=True):
     """The content of a record."""
 
     run: str
@@ -96,7 +96,7 @@ def sole_writer(
                 threading.Event().wait(_NAP)
             else:
                 break
-        _say_troubles(place, locks)
+        _log_troubles(place, locks)
         if locks.record is not None:
             with contextlib.suppress(OSError):
                 _write(locks.record, _myself(run, place, now))
@@ -231,7 +231,7 @@ def _forget(record: Path) -> None:
         record.unlink()
 
 
-def _say_troubles(place: Path, locks: _Locks) -> None:
+def _log_troubles(place: Path, locks: _Locks) -> None:
     if not locks.troubles:
         return
     if locks.is_folder_locked:
@@ -243,17 +243,17 @@ def _say_troubles(place: Path, locks: _Locks) -> None:
     log.warning("checkpoints.not_locked", folder=str(place), why="; ".join(locks.troubles), note=note)
 
 
-def _myself(run: str, place: Path, now: datetime) -> Writer:
+def _myself(run: str, place: Path, now: datetime) -> LockRecord:
     pid = os.getpid()
-    return Writer(run, pid, _started(pid), socket.gethostname(), f"{now:%Y-%m-%d %H:%M} UTC", str(place))
+    return LockRecord(run, pid, _started(pid), socket.gethostname(), f"{now:%Y-%m-%d %H:%M} UTC", str(place))
 
 
-def _write(record: int, writer: Writer) -> None:
+def _write(record: int, writer: LockRecord) -> None:
     os.ftruncate(record, 0)
     os.pwrite(record, msgspec.json.encode(writer) + b"\n", 0)
 
 
-def _read(record: Path) -> Writer | None:
+def _read(record: Path) -> LockRecord | None:
     """
     The content of *record*. None when it is not valid: any user may have written the file, and the reader may be root.
     """
@@ -262,7 +262,7 @@ def _read(record: Path) -> Writer | None:
     except OSError:
         return None
     try:
-        writer = msgspec.json.decode(os.read(descriptor, _LARGEST_RECORD), type=Writer)
+        writer = msgspec.json.decode(os.read(descriptor, _LARGEST_RECORD), type=LockRecord)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     finally:
@@ -270,7 +270,7 @@ def _read(record: Path) -> Writer | None:
     return writer if writer.pid > 1 else None
 
 
-def _lives(writer: Writer) -> bool:
+def _lives(writer: LockRecord) -> bool:
     """Whether its supervisor is alive. For another machine it is assumed to be alive."""
     return writer.host != socket.gethostname() or (writer.started != 0 and _started(writer.pid) == writer.started)
 
@@ -283,14 +283,14 @@ def _started(pid: int) -> int:
         return 0
 
 
-def _is_held_by_living(taken: _Taken, writer: Writer | None) -> bool:
+def _is_held_by_living(taken: _Taken, writer: LockRecord | None) -> bool:
     """False when only ranks hold it whose supervisor is dead: these ranks end soon."""
     if writer is not None:
         return _lives(writer)
     return any(_started(pid) for pid in _lockers(taken.locked))
 
 
-def _refusal(taken: _Taken, writer: Writer | None) -> str:
+def _refusal(taken: _Taken, writer: LockRecord | None) -> str:
     """Who holds it and what to do. It never suggests a second writer."""
     rule = "Two writers would destroy each other's checkpoints, under any --name"
     other = "A job of its own needs a folder of its own: let its script save elsewhere, and name that with --checkpoint"

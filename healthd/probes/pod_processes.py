@@ -49,7 +49,7 @@ class PodProcesses:
         """The known groups must not be trusted, whatever the kernel reports of their number."""
         self._listed: dict[str, _Links] = {}
         self._pods: list[_Pod] = []
-        self._told: list[PodTasks] = []
+        self._last: list[PodTasks] = []
         self._read_file = KeptOpen()
 
     def read(self) -> list[PodTasks]:
@@ -76,20 +76,20 @@ class PodProcesses:
             pods = self._read_pods()
         if self._own_uid and all(pod.uid != self._own_uid for pod in pods):
             raise self._not_among_them()
-        if pods != self._told:
-            self._told = pods
-        return self._told
+        if pods != self._last:
+            self._last = pods
+        return self._last
 
     def _read_pods(self) -> list[PodTasks]:
         """Without pods that went away; only an empty pod can."""
-        told = []
+        tasks = []
         for pod in self._pods:
             try:
-                told.append(pod.read(self._read_file))
+                tasks.append(pod.read(self._read_file))
             except _Vanished:
                 self._is_stale = True
         self._is_stale |= any(pod.is_stale for pod in self._pods)
-        return told
+        return tasks
 
     def _has_same_pods(self) -> bool:
         try:

@@ -52,7 +52,7 @@ def silently(about: ObjectReference, kind: str, reason: str, message: str) -> No
     """Report nothing: for use without Kubernetes."""
 
 
-class Said(NamedTuple):
+class PendingEvent(NamedTuple):
     """One Event in the queue."""
 
     about: ObjectReference
@@ -76,7 +76,7 @@ class Announcer:
         self._instance = instance
         self._metrics = metrics
         self._isolation = Isolation(metrics)
-        self._queue: deque[Said] = deque()
+        self._queue: deque[PendingEvent] = deque()
         self._bell = asyncio.Event()
         self._last: dict[str, tuple[str, str]] = {}
 
@@ -91,7 +91,7 @@ class Announcer:
         if len(self._queue) >= QUEUE:
             self._queue.popleft()
             self._metrics.events_dropped.inc()
-        self._queue.append(Said(about, kind, reason, message, self._clock.now()))
+        self._queue.append(PendingEvent(about, kind, reason, message, self._clock.now()))
         self._bell.set()
 
     async def run(self) -> None:
@@ -107,42 +107,42 @@ class Announcer:
                 await self._clock.sleep(EVERY)
                 continue
             allowed -= 1
-            await self._tell(self._queue.popleft())
+            await self._send(self._queue.popleft())
 
-    async def tell_the_rest(self, limit: float) -> None:
+    async def flush(self, limit: float) -> None:
         """Send the rest of the queue before the process ends. After *limit* seconds, drop the remaining Events."""
         try:
             async with asyncio.timeout(limit):
                 while self._queue:
-                    await self._tell(self._queue.popleft(), again=False)
+                    await self._send(self._queue.popleft(), again=False)
         except TimeoutError:
             self._metrics.events_dropped.inc(len(self._queue))
 
-    async def _tell(self, said: Said, *, again: bool = True) -> None:
+    async def _send(self, pending: PendingEvent, *, again: bool = True) -> None:
         try:
-            with self._isolation.of("event", f"{said.about.kind} {said.about.namespace}/{said.about.name}"):
-                await self._cluster.create(self._occurrence(said))
+            with self._isolation.of("event", f"{pending.about.kind} {pending.about.namespace}/{pending.about.name}"):
+                await self._cluster.create(self._occurrence(pending))
         except Unavailable as error:
             log.debug("event.waits", error=str(error))
             if again and len(self._queue) < QUEUE:
-                self._queue.appendleft(said)
+                self._queue.appendleft(pending)
                 await self._clock.sleep(RETRY)
             else:
                 self._metrics.events_dropped.inc()
         except ClusterError as error:  # its namespace is being deleted, or it is forbidden: a retry is useless
-            log.info("event.refused", reason=said.reason, error=str(error))
+            log.info("event.refused", reason=pending.reason, error=str(error))
             self._metrics.events_dropped.inc()
 
-    def _occurrence(self, said: Said) -> Occurrence:
-        namespace = said.about.namespace or NOWHERE
+    def _occurrence(self, pending: PendingEvent) -> Occurrence:
+        namespace = pending.about.namespace or NOWHERE
         return Occurrence(
-            metadata=ObjectMeta(generate_name=f"{said.about.name[:200]}.", namespace=namespace),
-            involved_object=said.about,
-            type=said.kind,
-            reason=said.reason,
-            message=printable(said.message)[:LONGEST_MESSAGE],
-            first_timestamp=said.at,
-            last_timestamp=said.at,
+            metadata=ObjectMeta(generate_name=f"{pending.about.name[:200]}.", namespace=namespace),
+            involved_object=pending.about,
+            type=pending.kind,
+            reason=pending.reason,
+            message=printable(pending.message)[:LONGEST_MESSAGE],
+            first_timestamp=pending.at,
+            last_timestamp=pending.at,
             source=EventSource(component=self._component),
             reporting_controller=self._component,
             reporting_instance=self._instance,

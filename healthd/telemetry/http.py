@@ -26,7 +26,7 @@ from healthd.telemetry.address import Address, AddressError, parse_address
 
 log = structlog.get_logger(__name__)
 
-Page = Callable[[web.BaseRequest], web.Response]
+PageHandler = Callable[[web.BaseRequest], web.Response]
 """Answers one request, quickly and without I/O: the event loop is blocked meanwhile."""
 
 _CLOSE_SECONDS = 1.0
@@ -39,7 +39,7 @@ _ACCEPTED_AT_ONCE, _WAITING = 8, 128
 _READ_ONLY = (hdrs.METH_GET, hdrs.METH_HEAD)
 
 
-class Limits(NamedTuple):
+class ServerLimits(NamedTuple):
     """The limits of a server, for all clients together and for each client."""
 
     connections: int = 64
@@ -51,7 +51,7 @@ class Limits(NamedTuple):
     """For one request. aiohttp keeps unfinished headers in memory: 64 connections hold 16 MB at most."""
 
 
-LIMITS = Limits()
+LIMITS = ServerLimits()
 
 
 class Server:
@@ -79,7 +79,7 @@ class Server:
         await self.close()
 
 
-async def serve(address: str, pages: Mapping[str, Page], limits: Limits = LIMITS) -> Server:
+async def serve(address: str, pages: Mapping[str, PageHandler], limits: ServerLimits = LIMITS) -> Server:
     """Listen on *address*, such as `127.0.0.1:9400`. Raises AddressError when this is not possible."""
     wanted = parse_address(address)
     listening = await _listen(wanted)
@@ -99,7 +99,7 @@ async def serve(address: str, pages: Mapping[str, Page], limits: Limits = LIMITS
 class _BoundedServer(web.Server):
     """Applies the limits to every connection, in any state."""
 
-    def __init__(self, pages: Mapping[str, Page], limits: Limits) -> None:
+    def __init__(self, pages: Mapping[str, PageHandler], limits: ServerLimits) -> None:
         super().__init__(
             self._answer,
             request_factory=_request,

@@ -26,7 +26,7 @@ class Isolation:
 
     def __init__(self, metrics: Metrics | None = None) -> None:
         self._metrics = metrics
-        self._said: dict[tuple[str, str], str] = {}
+        self._logged: dict[tuple[str, str], str] = {}
 
     @contextmanager
     def of(self, where: str, named: str) -> Iterator[None]:
@@ -37,11 +37,11 @@ class Isolation:
             raise
         except Exception as error:
             self.count(where)
-            if self._said.get((where, named)) != repr(error):
+            if self._logged.get((where, named)) != repr(error):
                 log.exception("object.failed", where=where, object=named, error=str(error))
-            self._said[where, named] = repr(error)
-            while len(self._said) > REMEMBERED:
-                del self._said[next(iter(self._said))]
+            self._logged[where, named] = repr(error)
+            while len(self._logged) > REMEMBERED:
+                del self._logged[next(iter(self._logged))]
 
     def count(self, where: str) -> None:
         """Count one more error that an object caused."""

@@ -90,9 +90,9 @@ class Metrics:
         )
         for where in OBJECT_ERRORS:
             self.object_errors.labels(where)
-        self.watch_heard = Gauge(
+        self.watch_active = Gauge(
             "healthd_watch_last_heard_timestamp_seconds",
-            "When the API server last said something on the watch of this node, as Unix time; 0 without a watch.",
+            "When the API server last sent something on the watch of this node, as Unix time; 0 without a watch.",
             registry=registry,
         )
 
@@ -112,7 +112,7 @@ class Metrics:
         )
         self.probe_up = Gauge(
             "healthd_probe_up",
-            "1 while a source of readings answers, 0 while it does not: what it would tell is unknown then.",
+            "1 while a source of readings answers, 0 while it does not: its readings are unknown then.",
             ["source"],
             registry=registry,
         )
@@ -138,7 +138,7 @@ class Metrics:
         )
         self.source_blind = Gauge(
             "healthd_source_blind",
-            "1 for each source that should tell something about a node and does not: its verdict is unknown.",
+            "1 for each source that should report on a node and does not: its verdict is unknown.",
             ["node", "source"],
             registry=registry,
         )
@@ -184,7 +184,7 @@ class Metrics:
         )
         self.recovery_confirmed_seconds = Histogram(
             "healthd_recovery_confirmed_seconds",
-            "From the fault until progress was seen. It lasts as long as the gang takes to save, and a look to see it.",
+            "From the fault until progress was seen. It lasts as long as the gang takes to save, and a read to see it.",
             buckets=_PHASE_BUCKETS,
             registry=registry,
         )
@@ -200,7 +200,7 @@ class Metrics:
         )
         self.events_dropped = Counter(
             "healthd_events_dropped_total",
-            "Kubernetes Events that were not told: too many at once, or the API server refused them.",
+            "Kubernetes Events that were not sent: too many at once, or the API server refused them.",
             registry=registry,
         )
 
@@ -399,8 +399,8 @@ class Metrics:
 
     def show_breaker(self, over: Collection[BreakerTrigger]) -> None:
         """Set the triggers for which the breaker is open."""
-        for crowd in BreakerTrigger:
-            self.breaker_open.labels(crowd.value).set(crowd in over)
+        for trigger in BreakerTrigger:
+            self.breaker_open.labels(trigger.value).set(trigger in over)
 
     def forget_the_world(self) -> None:
         """Reset the gauges of the cluster: from now on another controller shows them."""

@@ -14,7 +14,7 @@ from aiohttp import web
 from prometheus_client import exposition
 from prometheus_client.openmetrics import exposition as openmetrics
 
-from healthd.telemetry.http import Page
+from healthd.telemetry.http import PageHandler
 from healthd.telemetry.metrics import Metrics
 
 ReadyCheck = Callable[[], str | None]
@@ -24,7 +24,7 @@ METRICS_LAST = 1.0
 """Seconds to cache the text. In a large cluster it takes a tenth of this to write; many requests must not repeat it."""
 
 
-def probe_pages(ready_checks: Mapping[str, ReadyCheck]) -> dict[str, Page]:
+def probe_pages(ready_checks: Mapping[str, ReadyCheck]) -> dict[str, PageHandler]:
     """The endpoints for a supervisor: `/healthz` and `/readyz`."""
 
     def readyz(_request: web.BaseRequest) -> web.Response:
@@ -34,7 +34,7 @@ def probe_pages(ready_checks: Mapping[str, ReadyCheck]) -> dict[str, Page]:
     return {"/healthz": lambda _request: web.Response(text="ok\n"), "/readyz": readyz}
 
 
-def metrics_pages(metrics: Metrics) -> dict[str, Page]:
+def metrics_pages(metrics: Metrics) -> dict[str, PageHandler]:
     """The endpoint for Prometheus, `/metrics`, in either of its formats."""
     written: dict[str, tuple[float, bytes]] = {}
 

@@ -200,7 +200,7 @@ async def test_sources_that_answer_for_the_first_time_make_one_write_together(on
     assert wakes == [False, False, True]
 
 
-async def test_a_source_that_told_something_is_missed_by_the_next_life_of_the_agent(one: OneNode) -> None:
+async def test_a_source_that_had_readings_is_missed_after_a_restart_of_the_agent(one: OneNode) -> None:
     agent = await one.agent()
     agent.state.ingest_sample(Sample(source="edac", at=START, readings=[Reading("node", "edac.corrected", 0)]), START)
     await one.sample(agent)
@@ -241,7 +241,7 @@ async def test_the_quarantine_ends_with_the_repair_and_the_slot_is_free_again(on
     assert (await one.verdict(), await one.slots()) == (Verdict.HEALTHY, 0)
 
 
-async def test_a_node_that_a_reboot_mended_stays_out_until_the_word_where_that_is_asked_for(one: OneNode) -> None:
+async def test_a_node_that_a_reboot_mended_stays_out_until_the_repair_annotation_where_configured(one: OneNode) -> None:
     one.policy = QuarantinePolicy(give_back=GiveBack.REPAIRED)
     await one.sample(await one.agent(), one.a_record())
     one.clock.advance(timedelta(minutes=2))
@@ -343,7 +343,7 @@ async def test_with_the_budget_used_up_the_node_is_reported_and_not_cordoned(one
     assert (await one.verdict(), await one.slots()) == (Verdict.UNHEALTHY, 0)
 
 
-async def test_told_not_to_cordon_it_only_reports(one: OneNode) -> None:
+async def test_with_cordon_off_it_only_reports(one: OneNode) -> None:
     one.policy = QuarantinePolicy(cordon=False)
     await one.sample(await one.agent(), one.a_record())
 
@@ -574,7 +574,7 @@ async def test_a_node_that_is_no_longer_below_its_peers_is_healthy_again(one: On
 # What people are told
 
 
-async def test_what_becomes_of_the_node_is_told_on_it_once(one: OneNode) -> None:
+async def test_what_becomes_of_the_node_is_reported_on_it_once(one: OneNode) -> None:
     agent = await one.agent()
     for _ in range(2):
         await one.sample(agent, one.a_record())
@@ -586,7 +586,7 @@ async def test_what_becomes_of_the_node_is_told_on_it_once(one: OneNode) -> None
     assert "xid-79" in one.said[0][2]
 
 
-async def test_a_quarantine_that_the_budget_refused_is_told_on_the_node(one: OneNode) -> None:
+async def test_a_quarantine_that_the_budget_refused_is_reported_on_the_node(one: OneNode) -> None:
     one.policy = QuarantinePolicy(cordon=False)
     agent = await one.agent()
     for _ in range(2):
@@ -597,7 +597,7 @@ async def test_a_quarantine_that_the_budget_refused_is_told_on_the_node(one: One
     assert "quarantine.cordon is off" in message
 
 
-async def test_nothing_is_told_before_the_report_that_makes_way_for_the_cordons_of_others(one: OneNode) -> None:
+async def test_nothing_is_reported_before_the_report_that_makes_way_for_the_cordons_of_others(one: OneNode) -> None:
     one.report_within = timedelta(seconds=2)
     agent = await one.agent()
     await one.sample(agent, one.a_record())

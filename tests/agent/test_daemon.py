@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from healthd.agent.daemon import LOOK_AT_PODS, REPORT_WITHIN, AgentDaemon, NodeSources
+from healthd.agent.daemon import READ_PODS_EVERY, REPORT_WITHIN, AgentDaemon, NodeSources
 from healthd.agent.probing import Probe
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable, Unusable
@@ -23,9 +23,9 @@ from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import open_kmsg
 from healthd.probes.klog.log import KernelLog
 from healthd.probes.klog.pipe import KernelLogPipe
-from healthd.probes.nvml.inventory import Inventory
+from healthd.probes.nvml.inventory import NvmlInventory
 from healthd.telemetry.address import AddressError
-from tests.agent.counting import CountingCluster
+from tests.agent.request_log import CountingCluster
 from tests.builders import a_node
 from tests.fakes import ManualClock, counting_uids, settle
 
@@ -58,7 +58,7 @@ class Machine:
         self.pipe = KernelLogPipe(clock)
         self.refusal: CannotRead | None = None
         self.pods: list[PodTasks] | None = None
-        self.inventory = Inventory(devices=[GPU])
+        self.inventory = NvmlInventory(devices=[GPU])
         self.nics: list[Nic] | None = []
         self.gpu = Gauge()
         self.there_before: list[Device | Nic] = []
@@ -104,8 +104,8 @@ class Node1:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.truth = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids())
-        self.cluster = CountingCluster(self.truth)
+        self.ground_truth = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids())
+        self.cluster = CountingCluster(self.ground_truth)
         self.machine = Machine(self.clock)
         self.daemon = self.new_daemon()
 
@@ -125,10 +125,10 @@ class Node1:
 
     async def until(self, kind: type[T], holds: Callable[[Any], bool]) -> T:
         """The object of `node-a`, once it is so."""
-        listed = await self.truth.list(kind, fields={"metadata.name": "node-a"})
+        listed = await self.ground_truth.list(kind, fields={"metadata.name": "node-a"})
         if listed.items and holds(listed.items[0]):
             return listed.items[0]
-        events: Any = self.truth.watch(kind, since=listed.resource_version, fields={"metadata.name": "node-a"})
+        events: Any = self.ground_truth.watch(kind, since=listed.resource_version, fields={"metadata.name": "node-a"})
         async with aclosing(events):
             async for event in events:
                 if event.obj is not None and holds(event.obj):
@@ -160,7 +160,7 @@ class Node1:
 async def node() -> AsyncIterator[Node1]:
     """A node whose agent does not run yet."""
     world = Node1()
-    await world.truth.create(a_node())
+    await world.ground_truth.create(a_node())
     yield world
     world.machine.pipe.close()
 
@@ -183,7 +183,7 @@ async def test_a_state_that_a_probe_reads_becomes_a_cordon_once_it_has_held(node
     async with node.running():
         await node.until_verdict(Verdict.HEALTHY)
         node.machine.gpu.state = "lost"
-        while not is_quarantined(await node.truth.get(Node, "node-a")):
+        while not is_quarantined(await node.ground_truth.get(Node, "node-a")):
             await node.clock.run_for(timedelta(seconds=1))
         health = await node.until_reported()
 
@@ -240,12 +240,12 @@ async def test_the_gpus_of_the_node_are_in_its_report(node: Node1) -> None:
 async def test_a_list_without_gpus_does_not_make_those_forgotten_that_were_there(node: Node1) -> None:
     async with node.running():
         await node.until(NodeHealth, lambda health: bool(health.status.inventory))
-    node.machine.inventory = Inventory()
+    node.machine.inventory = NvmlInventory()
     node.daemon = node.new_daemon()
     async with node.running():
         await node.until_verdict(Verdict.HEALTHY)
 
-    assert (await node.truth.get(NodeHealth, "node-a")).status.inventory == [GPU]
+    assert (await node.ground_truth.get(NodeHealth, "node-a")).status.inventory == [GPU]
 
 
 async def test_a_node_with_gpus_is_unknown_until_nvml_has_answered(node: Node1) -> None:
@@ -258,7 +258,7 @@ async def test_a_node_with_gpus_is_unknown_until_nvml_has_answered(node: Node1) 
 
 
 async def test_a_node_without_gpus_is_no_trouble(node: Node1) -> None:
-    node.machine.inventory = Inventory(reason="NVML: Shared Library Not Found")
+    node.machine.inventory = NvmlInventory(reason="NVML: Shared Library Not Found")
     async with node.running():
         health = await node.until_verdict(Verdict.HEALTHY)
 
@@ -297,10 +297,10 @@ async def test_pods_that_end_are_published(node: Node1) -> None:
     node.machine.pods = [PodTasks("uid-1", 4)]
     async with node.running():
         while not (await node.until(NodeHealth, lambda _: True)).status.live_pods:
-            await node.clock.run_for(LOOK_AT_PODS)
+            await node.clock.run_for(READ_PODS_EVERY)
         node.machine.pods = []
         while not (health := await node.until(NodeHealth, lambda _: True)).status.gone_pods:
-            await node.clock.run_for(LOOK_AT_PODS)
+            await node.clock.run_for(READ_PODS_EVERY)
 
     assert ([end.uid for end in health.status.gone_pods], health.status.live_pods) == (["uid-1"], [])
 
@@ -316,7 +316,7 @@ async def test_what_was_read_before_the_end_is_written_down(node: Node1) -> None
             await settle()
 
     assert health.status.cursor.sequence == 1
-    assert (await node.truth.get(NodeHealth, "node-a")).status.cursor.sequence == 2
+    assert (await node.ground_truth.get(NodeHealth, "node-a")).status.cursor.sequence == 2
 
 
 async def test_an_agent_that_starts_without_an_api_server_begins_when_it_is_there(node: Node1) -> None:
@@ -352,7 +352,7 @@ async def test_kubectl_describe_shows_on_the_node_why_it_is_out_of_service(node:
         await node.until_verdict(Verdict.HEALTHY)
         node.machine.pipe.write(OFF_THE_BUS)
         await node.until(Node, is_quarantined)
-    [event] = (await node.truth.list(Occurrence)).items
+    [event] = (await node.ground_truth.list(Occurrence)).items
 
     assert (event.involved_object.name, event.reason) == ("node-a", "Quarantined")
     assert (event.metadata.namespace, event.source.component) == ("default", "healthd-agent")

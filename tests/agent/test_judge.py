@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from healthd.agent.judge import Judge, NodeFacts
-from healthd.core.api.model import Action, Blame, Finding, Severity
+from healthd.core.api.model import Blame, Finding, RepairAction, Severity
 from healthd.core.config import JudgePolicy
 from healthd.core.diagnosis.findings import BY_DEFAULT
 from healthd.core.diagnosis.readings import Reading, Sample
@@ -49,14 +49,14 @@ class Node:
         return [finding.id for finding in self.judge.findings if finding.cleared_at is None]
 
 
-def told_by_a_quarantine(device: str, rule: str) -> Finding:
+def announced_by_quarantine(device: str, rule: str) -> Finding:
     """All that a quarantine says of the finding that it was for."""
     return Finding(
         id=f"{device}/{rule}",
         device=device,
         rule=rule,
         severity=Severity.ERROR,
-        action=Action.INSPECT,
+        action=RepairAction.INSPECT,
         blame=Blame.UNKNOWN,
         message="out of service",
         raised_at=START,
@@ -75,7 +75,7 @@ def test_source_in_trouble_ends_nothing_however_long_it_was_good_before() -> Non
     assert node.standing == [f"{NIC}/ib-port-down"]
 
 
-def test_look_after_a_repair_counts_though_the_clock_was_set_back() -> None:
+def test_sample_after_a_repair_counts_though_the_clock_was_set_back() -> None:
     node = Node()
     node.judge.repaired(node.now)
     node.now -= timedelta(hours=2)
@@ -85,7 +85,7 @@ def test_look_after_a_repair_counts_though_the_clock_was_set_back() -> None:
     assert node.standing == [f"{NIC}/ib-port-down"]
 
 
-def test_look_that_began_before_the_repair_does_not_count() -> None:
+def test_sample_that_began_before_the_repair_does_not_count() -> None:
     node = Node()
     node.sees("down")
     began = node.now
@@ -100,7 +100,7 @@ def test_look_that_began_before_the_repair_does_not_count() -> None:
 
 def test_quarantine_for_a_reading_ends_by_itself_though_its_finding_was_never_published() -> None:
     node = Node()
-    node.judge.believe(told_by_a_quarantine(NIC, "ib-port-down"))
+    node.judge.believe(announced_by_quarantine(NIC, "ib-port-down"))
     node.sees("up")
     node.sees("up", minutes=10)
 
@@ -109,7 +109,7 @@ def test_quarantine_for_a_reading_ends_by_itself_though_its_finding_was_never_pu
 
 def test_quarantine_under_the_name_of_a_milder_rule_stands_until_the_repair() -> None:
     node = Node(MILD)
-    node.judge.believe(told_by_a_quarantine(NIC, MILD.name))
+    node.judge.believe(announced_by_quarantine(NIC, MILD.name))
     node.sees("up")
     node.sees("up", minutes=10)
 
@@ -118,7 +118,7 @@ def test_quarantine_under_the_name_of_a_milder_rule_stands_until_the_repair() ->
 
 def test_quarantine_that_names_its_witnesses_ends_with_the_last_of_them() -> None:
     node = Node(MILD, PORT_DOWN)
-    node.judge.believe(replace(told_by_a_quarantine(NIC, MILD.name), also=[PORT_DOWN.name], watched=True))
+    node.judge.believe(replace(announced_by_quarantine(NIC, MILD.name), also=[PORT_DOWN.name], watched=True))
     node.sees("up")
     before = node.standing
     node.sees("up", minutes=10)
@@ -128,7 +128,7 @@ def test_quarantine_that_names_its_witnesses_ends_with_the_last_of_them() -> Non
 
 def test_quarantine_stands_while_a_witness_that_it_names_is_not_known_any_more() -> None:
     node = Node(MILD)
-    node.judge.believe(replace(told_by_a_quarantine(NIC, MILD.name), also=["left-out-since"], watched=True))
+    node.judge.believe(replace(announced_by_quarantine(NIC, MILD.name), also=["left-out-since"], watched=True))
     node.sees("up")
     node.sees("up", minutes=10)
 
@@ -137,7 +137,7 @@ def test_quarantine_stands_while_a_witness_that_it_names_is_not_known_any_more()
 
 def test_quarantine_for_a_kernel_line_stands_though_its_finding_was_never_published() -> None:
     node = Node()
-    node.judge.believe(told_by_a_quarantine(GPU, "xid-79"))
+    node.judge.believe(announced_by_quarantine(GPU, "xid-79"))
     node.sees("up")
     node.sees("up", minutes=10)
 
@@ -146,7 +146,7 @@ def test_quarantine_for_a_kernel_line_stands_though_its_finding_was_never_publis
 
 def test_quarantine_for_a_kernel_line_has_the_probes_as_further_witnesses() -> None:
     node = Node()
-    node.judge.believe(told_by_a_quarantine(GPU, "xid-79"))
+    node.judge.believe(announced_by_quarantine(GPU, "xid-79"))
     for _ in range(2):
         node.now += timedelta(minutes=1)
         lost = Reading(GPU, GPU_LOST.reads, "lost")
@@ -157,8 +157,8 @@ def test_quarantine_for_a_kernel_line_has_the_probes_as_further_witnesses() -> N
 
 def test_quarantine_in_the_name_of_another_witness_joins_the_fault_that_stands() -> None:
     node = Node()
-    node.judge.load([replace(told_by_a_quarantine(GPU, "xid-79"), cause=GPU_LOST.same_as)], node.now)
-    node.judge.believe(told_by_a_quarantine(GPU, GPU_LOST.name))
+    node.judge.load([replace(announced_by_quarantine(GPU, "xid-79"), cause=GPU_LOST.same_as)], node.now)
+    node.judge.believe(announced_by_quarantine(GPU, GPU_LOST.name))
 
     assert node.standing == [f"{GPU}/xid-79"]
     assert node.judge.findings[0].also == [GPU_LOST.name]
@@ -170,7 +170,7 @@ def test_finding_of_a_rule_that_is_left_out_now_ends_with_the_next_life_of_the_a
     node.sees("down")
     policy = JudgePolicy(off=("ib-port-down",))
     after = Judge(NodeFacts(name="node-a", boot_id="boot-1"), policy, [GPU_LOST], Metrics())
-    after.load([*node.judge.findings, told_by_a_quarantine(GPU, "xid-79")], node.now)
+    after.load([*node.judge.findings, announced_by_quarantine(GPU, "xid-79")], node.now)
 
     assert [finding.id for finding in after.findings if finding.cleared_at is None] == [f"{GPU}/xid-79"]
     left_out = next(finding for finding in after.findings if finding.id == f"{NIC}/ib-port-down")

@@ -141,7 +141,7 @@ async def test_a_record_in_the_log_takes_the_node_out_of_service(control_plane: 
         running.log.write(OFF_THE_BUS)
         node = await running.until(Node, lambda node: read_record(node) is not None)
         health = await running.until_verdict(Verdict.UNHEALTHY)
-        told = await running.until(
+        reported = await running.until(
             Node, lambda node: any(c.type == ACCELERATOR_HEALTHY for c in node.status.conditions)
         )
         slots = (await running.cluster.list(Lease, namespace=QuarantinePolicy().namespace)).items
@@ -149,10 +149,10 @@ async def test_a_record_in_the_log_takes_the_node_out_of_service(control_plane: 
     assert node.spec.unschedulable
     assert [finding.id for finding in health.status.findings] == ["0000:3b:00.0/xid-79"]
     assert [slot.spec.holder_identity for slot in slots] == ["cordoned"]
-    assert ACCELERATOR_HEALTHY in {condition.type for condition in told.status.conditions}
+    assert ACCELERATOR_HEALTHY in {condition.type for condition in reported.status.conditions}
 
 
-async def test_it_ends_at_once_when_told_and_has_written_down_how_far_it_read(control_plane: ControlPlane) -> None:
+async def test_it_stops_at_once_on_request_and_has_written_down_how_far_it_read(control_plane: ControlPlane) -> None:
     async with a_running_agent(control_plane, "told-to-end") as running:
         running.log.write("NVRM: Xid (PCI:0000:3b:00): 13, pid=1, Graphics Exception")
         await running.until(NodeHealth, lambda health: bool(health.status.findings))
@@ -177,9 +177,11 @@ async def test_what_it_sees_while_the_api_server_is_away_is_done_when_it_is_back
 async def test_a_node_with_the_label_of_gpus_on_a_machine_without_one_is_unknown(control_plane: ControlPlane) -> None:
     labels = {"nvidia.com/gpu.count": "8"}
     async with a_running_agent(control_plane, "blind", labels=labels, says=Verdict.UNKNOWN) as running:
-        told = await running.until(Node, lambda node: any(c.reason == "NvmlUnreadable" for c in node.status.conditions))
+        reported = await running.until(
+            Node, lambda node: any(c.reason == "NvmlUnreadable" for c in node.status.conditions)
+        )
         health = await running.until(NodeHealth, lambda health: "nvml" in health.status.message)
 
-    assert {c.type: c.status for c in told.status.conditions}[ACCELERATOR_HEALTHY] == "Unknown"
+    assert {c.type: c.status for c in reported.status.conditions}[ACCELERATOR_HEALTHY] == "Unknown"
     assert "the node's label nvidia.com/gpu.count is 8" in health.status.message
-    assert not told.spec.unschedulable
+    assert not reported.spec.unschedulable

@@ -33,7 +33,7 @@ class Scripted:
         return Sample(source=self.source, at=now, readings=[LOST])
 
 
-class Stage:
+class RunningProber:
     """A prober at work, and the samples that it took."""
 
     def __init__(self, *probes: Probe) -> None:
@@ -67,44 +67,44 @@ class Stage:
 
 async def test_probe_is_asked_again_after_its_time() -> None:
     probe = Scripted()
-    stage = Stage(probe)
-    async with stage.running():
-        first = await stage.samples.get()
-        await stage.clock.run_for(SECOND)
-        second = await stage.samples.get()
+    probing = RunningProber(probe)
+    async with probing.running():
+        first = await probing.samples.get()
+        await probing.clock.run_for(SECOND)
+        second = await probing.samples.get()
 
     assert (second.at - first.at, probe.asked) == (SECOND, 2)
     assert first.readings == [LOST]
-    assert stage.up("nvml") == 1
+    assert probing.up("nvml") == 1
 
 
-async def test_probe_that_hangs_is_told_and_not_asked_again() -> None:
+async def test_probe_that_hangs_is_reported_and_not_asked_again() -> None:
     free = threading.Event()
     hanging = Scripted(does=free.wait)
-    stage = Stage(hanging)
-    async with stage.running():
+    probing = RunningProber(hanging)
+    async with probing.running():
         while not hanging.asked:
             await settle()
-        await stage.clock.run_for(3 * DEADLINE)
-        samples = [stage.samples.get_nowait() for _ in range(stage.samples.qsize())]
+        await probing.clock.run_for(3 * DEADLINE)
+        samples = [probing.samples.get_nowait() for _ in range(probing.samples.qsize())]
         asked = hanging.asked
         free.set()
-        answered = await stage.samples.get()
+        answered = await probing.samples.get()
 
     assert asked == 1
     assert {sample.trouble for sample in samples} == {"it did not answer within 15 s"}
     assert answered.trouble == ""
-    assert stage.up("nvml") == 1
+    assert probing.up("nvml") == 1
 
 
 async def test_source_that_hangs_holds_up_no_other() -> None:
     free = threading.Event()
-    stage = Stage(Scripted("nvml", does=free.wait), Scripted("host"))
-    async with stage.running():
+    probing = RunningProber(Scripted("nvml", does=free.wait), Scripted("host"))
+    async with probing.running():
         sources = []
         for _ in range(3):
-            sources.append((await stage.samples.get()).source)
-            await stage.clock.run_for(SECOND)
+            sources.append((await probing.samples.get()).source)
+            await probing.clock.run_for(SECOND)
         free.set()
 
     assert sources == ["host", "host", "host"]
@@ -114,40 +114,40 @@ async def test_fault_of_a_probe_is_trouble_of_its_source_alone() -> None:
     def fails() -> None:
         raise ZeroDivisionError("a fault of ours")
 
-    stage = Stage(Scripted(does=fails))
-    async with stage.running():
-        sample = await stage.samples.get()
+    probing = RunningProber(Scripted(does=fails))
+    async with probing.running():
+        sample = await probing.samples.get()
 
     assert "a fault of ours" in sample.trouble
     assert sample.readings == ()
-    assert stage.up("nvml") == 0
+    assert probing.up("nvml") == 0
 
 
 async def test_sources_that_are_due_together_are_read_in_one_thread() -> None:
     threads = set[int]()
     probes = [Scripted(source, every, lambda: threads.add(threading.get_ident())) for source, every in PACES.items()]
-    stage = Stage(*probes)
-    async with stage.running():
+    probing = RunningProber(*probes)
+    async with probing.running():
         for _ in range(10):
             for _ in probes:
-                await stage.samples.get()
-            await stage.clock.run_for(max(PACES.values()))
+                await probing.samples.get()
+            await probing.clock.run_for(max(PACES.values()))
 
     assert len(threads) == 1
 
 
-async def test_source_that_finds_something_is_looked_at_more_often_from_then_on() -> None:
+async def test_source_that_finds_something_is_read_more_often_from_then_on() -> None:
     probe = Scripted(every=10 * SECOND)
-    stage = Stage(probe, Scripted("host"))
-    async with stage.running():
-        rare = [sample for sample in await stage.seconds(10, last="host") if sample.source == "nvml"]
+    probing = RunningProber(probe, Scripted("host"))
+    async with probing.running():
+        rare = [sample for sample in await probing.seconds(10, last="host") if sample.source == "nvml"]
         probe.does = lambda: setattr(probe, "every", SECOND)
-        usual = [sample for sample in await stage.seconds(5, last="host") if sample.source == "nvml"]
+        usual = [sample for sample in await probing.seconds(5, last="host") if sample.source == "nvml"]
 
     assert (len(rare), len(usual)) == (1, 5)
 
 
-async def test_fault_of_what_takes_looks_ends_the_prober() -> None:
+async def test_an_error_while_a_sample_is_ingested_ends_the_prober() -> None:
     def fails(sample: Sample) -> None:
         raise ZeroDivisionError("a fault of ours")
 

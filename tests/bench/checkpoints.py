@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from healthd.checkpoints.latest import Cache, Level, latest
+from healthd.checkpoints.latest import Cache, VerifyLevel, latest
 from tests.checkpoints.builders import a_dcp_step, a_sharded_step
 
 
@@ -30,10 +30,10 @@ def main() -> None:
         a_dcp_step(dcp, 10, ranks=args.files - 1)
         cache = Cache()
         cases = {
-            "safetensors": measure(sharded, args.rounds, Level.FULL),
-            "safetensors, proven before": measure(sharded, args.rounds, Level.FULL, cache),
-            "torch_dcp, quick": measure(dcp, args.rounds, Level.QUICK),
-            "torch_dcp, full": measure(dcp, args.rounds, Level.FULL),
+            "safetensors": measure(sharded, args.rounds, VerifyLevel.FULL),
+            "safetensors, proven before": measure(sharded, args.rounds, VerifyLevel.FULL, cache),
+            "torch_dcp, quick": measure(dcp, args.rounds, VerifyLevel.QUICK),
+            "torch_dcp, full": measure(dcp, args.rounds, VerifyLevel.FULL),
         }
     print(
         json.dumps(
@@ -48,7 +48,7 @@ def main() -> None:
     )
 
 
-def measure(root: Path, rounds: int, level: Level, cache: Cache | None = None) -> dict[str, float]:
+def measure(root: Path, rounds: int, level: VerifyLevel, cache: Cache | None = None) -> dict[str, float]:
     """Seconds that *rounds* calls took; with a cache one more call fills it first."""
     if cache is not None:
         latest(root, level=level, cache=cache)
@@ -56,7 +56,7 @@ def measure(root: Path, rounds: int, level: Level, cache: Cache | None = None) -
     return {"p50": took[len(took) // 2], "p99": took[min(len(took) - 1, int(len(took) * 0.99))], "max": took[-1]}
 
 
-def once(root: Path, level: Level, cache: Cache | None) -> float:
+def once(root: Path, level: VerifyLevel, cache: Cache | None) -> float:
     """Seconds of one call, which has to find the checkpoint."""
     start = time.perf_counter()
     answer = latest(root, level=level, cache=cache)

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from healthd.checkpoints.stores.local import LOCAL
 from tests.bench._figures import machine, peak_memory, spread
 from tests.checkpoints.builders import a_dcp_step, a_sharded_step, write_files
@@ -80,12 +80,12 @@ def run_case(case: str, args: argparse.Namespace) -> dict[str, Any]:
         root = Path(scratch)
         if case == "full":
             step = write_large(root, args.megabytes)
-            runs = {HEALTHD: lambda: verified(root, Level.FULL), PARALLEL: lambda: read_all(step)}
+            runs = {HEALTHD: lambda: verified(root, VerifyLevel.FULL), PARALLEL: lambda: read_all(step)}
             samples = in_turns(runs, args.rounds, lambda: forget(step))
         else:
             step = QUICK[case](root, args.files)
             runs = {
-                HEALTHD: lambda: verified(root, Level.QUICK),
+                HEALTHD: lambda: verified(root, VerifyLevel.QUICK),
                 PARALLEL: lambda: read_headers(step, LOCAL.at_once),
                 ALONE: lambda: read_headers(step, 1),
             }
@@ -122,7 +122,7 @@ def in_turns(
     return found
 
 
-def verified(root: Path, level: Level) -> None:
+def verified(root: Path, level: VerifyLevel) -> None:
     """One call, which has to find the checkpoint."""
     answer = latest(root, level=level)
     if answer.found is None:

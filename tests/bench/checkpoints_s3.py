@@ -23,7 +23,7 @@ from typing import Any
 
 import obstore
 
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from healthd.checkpoints.stores.objects import ObjectStore
 from tests.bench._figures import machine, peak_memory, spread
 from tests.bench.checkpoints_local import write_large
@@ -86,12 +86,12 @@ def run_case(case: str, environment: Mapping[str, str]) -> dict[str, float]:
     if case == BARE:
         read_headers(bucket)
     else:
-        verified(bucket, Level.FULL if case == FULL else Level.QUICK)
+        verified(bucket, VerifyLevel.FULL if case == FULL else VerifyLevel.QUICK)
     took = time.perf_counter() - start
     return {"seconds": took, "peak": peak_memory()}
 
 
-def verified(bucket: Bucket, level: Level) -> None:
+def verified(bucket: Bucket, level: VerifyLevel) -> None:
     """One call, which has to find the checkpoint."""
     answer = latest(bucket.at(), level=level)
     if answer.found is None:

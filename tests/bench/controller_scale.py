@@ -52,12 +52,12 @@ async def _measure() -> dict[str, Any]:
     gc.collect()
     clock = ManualClock()
     dependencies = ReconcilerDependencies(
-        cluster=_Nobody(),
+        cluster=_NoRequests(),
         clock=clock,
         adapters=ADAPTERS,
         checkpoints=SeenCheckpoints({}),
         metrics=Metrics(),
-        informer=_Nobody(),
+        informer=_NoRequests(),
     )
     controller = Reconciler(dependencies, Config(), cluster_state=cluster_state)
     began = time.perf_counter()
@@ -134,7 +134,7 @@ def _resident_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-class _Nobody:
+class _NoRequests:
     """A cluster that must not be asked: nothing is to be done."""
 
     def __getattr__(self, verb: str) -> Any:

@@ -55,8 +55,8 @@ def main() -> int:
         sys = Path(folder)
         lay_out(sys)
         costs = {probe.source: cost(probe, timedelta(minutes=minutes)) for probe in probes(sys)}
-    told = {"percent_of_a_core": costs, "all": round(sum(costs.values()), 4)}
-    print(json.dumps({**told, "simulated_minutes": minutes, "machine": machine()}, indent=2))
+    reported = {"percent_of_a_core": costs, "all": round(sum(costs.values()), 4)}
+    print(json.dumps({**reported, "simulated_minutes": minutes, "machine": machine()}, indent=2))
     return 0
 
 

@@ -20,12 +20,12 @@ from tests.bench._figures import machine
 from tests.bench.idle import cpu, megabytes
 from tests.deploy.manifests import ROOT
 from tests.kubernetes.real.installation import Installation
-from tests.kubernetes.real.weight import weight
+from tests.kubernetes.real.memory_use import weight
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.real.node import RealNode
 from tests.lab.real.nodes import RealNodes
-from tests.lab.real.possible import why_not
+from tests.lab.real.prerequisites import why_not
 
 MB = 1024 * 1024
 

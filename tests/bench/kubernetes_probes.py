@@ -122,12 +122,12 @@ async def latencies(cluster: Any, log: RealLog, rounds: int) -> dict[str, float]
 
 async def hanging(cluster: Any, driver: StandIn, port: int) -> dict[str, float]:
     """Until the finding, and how late the agent's loop was meanwhile."""
-    told = asyncio.create_task(finding(cluster, "nvml-hangs"))
+    reported = asyncio.create_task(finding(cluster, "nvml-hangs"))
     driver.play("gpus 8", "hang nvmlDeviceGetTemperature *")
     began = await asyncio.to_thread(hangs, driver)
     answers = await asking(port, HANGS_FOR)
     async with asyncio.timeout(PATIENCE):
-        return {"told_after_s": round(await told - began, 2), "longest_healthz_ms": round(1000 * max(answers), 1)}
+        return {"told_after_s": round(await reported - began, 2), "longest_healthz_ms": round(1000 * max(answers), 1)}
 
 
 def hangs(driver: StandIn) -> float:

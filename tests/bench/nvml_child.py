@@ -23,7 +23,7 @@ from typing import Any
 from healthd.core.diagnosis.signals.engine import Engine
 from healthd.core.diagnosis.signals.nvml import RULES
 from healthd.probes.nvml.health import Nvml, NvmlPulse
-from healthd.probes.nvml.process import USUAL, Pace, Process, asking
+from healthd.probes.nvml.process import USUAL, ChildProcess, Pace, asking
 from tests.bench._figures import machine, spread
 from tests.bench.idle import children, cpu, megabytes, switches
 from tests.standin.nvml import StandIn, build
@@ -47,7 +47,7 @@ def main() -> int:
 
 def measure(standin: StandIn, pace: Pace, seconds: int) -> dict[str, Any]:
     """Let a probe run beside its child for so long."""
-    probe = Nvml(Process(pace, spawn=asking(standin.environ)))
+    probe = Nvml(ChildProcess(pace, spawn=asking(standin.environ)))
     pulse, engine = NvmlPulse(probe), Engine(RULES)
     begun = time.monotonic()
     while not probe.sample(START).readings:
@@ -61,11 +61,11 @@ def measure(standin: StandIn, pace: Pace, seconds: int) -> dict[str, Any]:
         before = time.perf_counter()
         now = datetime.now(UTC)  # noqa: TID251 - a benchmark has no clock of its own
         engine.ingest(pulse.sample(now))
-        look = probe.sample(now)
-        if look is not last:
-            engine.ingest(look)
+        sample = probe.sample(now)
+        if sample is not last:
+            engine.ingest(sample)
             looks.append(1000 * (time.perf_counter() - before))
-        last = look
+        last = sample
     spent = time.monotonic() - at
     figures = {
         "first answer ms, exec to look": round(1000 * first_answer),

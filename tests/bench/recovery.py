@@ -24,7 +24,7 @@ from healthd.core.api import Recovery
 from healthd.core.api.model import Phase
 from healthd.local.demo import trainer
 from tests.bench._figures import machine, spread
-from tests.e2e.driver import Life, Stage
+from tests.e2e.driver import HealthdProcess, RunFolder
 
 CONFIG = """\
 kernel_log: {{source: kmsg, path: "{log}"}}
@@ -49,7 +49,7 @@ def main() -> int:
 async def one_round(ranks: int) -> dict[str, float]:
     """Milliseconds from the record to each event of one run."""
     with tempfile.TemporaryDirectory() as folder:
-        stage = Stage(Path(folder))
+        stage = RunFolder(Path(folder))
         stage.config.write_text(CONFIG.format(log=stage.folder / "kmsg"))
         options = ["--nproc", str(ranks), "--spares", "1"]
         command = [sys.executable, trainer.__file__, "--steps", "100000", "--pace", "0.02", "--checkpoint"]
@@ -60,7 +60,7 @@ async def one_round(ranks: int) -> dict[str, float]:
             stage.close()
 
 
-async def measure(stage: Stage, life: Life) -> dict[str, float]:
+async def measure(stage: RunFolder, life: HealthdProcess) -> dict[str, float]:
     """Break a GPU once something was saved, and see what becomes of it."""
     clock = SystemClock()
     await said(stage, attempt=0, what="saved step-000020")
@@ -76,7 +76,7 @@ async def measure(stage: Stage, life: Life) -> dict[str, float]:
     return since(began, recovery) | {"first step after the restart": milliseconds(began, resumed)}
 
 
-async def said(stage: Stage, *, attempt: int, what: str) -> None:
+async def said(stage: RunFolder, *, attempt: int, what: str) -> None:
     """Return when rank 0 of *attempt* has printed a line that begins so."""
     log = stage.state / "logs" / f"attempt-{attempt}" / "rank-0.log"
     while not (log.exists() and any(line.startswith(what) for line in log.read_text().splitlines())):  # noqa: ASYNC110 - a file rings no bell

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from healthd.checkpoints.latest import Candidate, Checkpoint, Level, verify
+from healthd.checkpoints.latest import Candidate, Checkpoint, VerifyLevel, verify
 
 REAL = Path(__file__).parent / "real"
 """Written by torch and safetensors; see tests.frameworks.make_torch_fixtures."""
@@ -49,7 +49,7 @@ def a_sharded_step(root: Path, step: int, *, ranks: int = 4, index: bool = True,
     return folder
 
 
-def refusal(path: Path, *, level: Level = Level.FULL, format: str = "") -> str:  # noqa: A002 - as the code under test
+def refusal(path: Path, *, level: VerifyLevel = VerifyLevel.FULL, format: str = "") -> str:  # noqa: A002 - as the code under test
     """Why the checkpoint at *path* is refused; empty when it is not."""
     outcome = verify(Candidate(path=path, step=10), level=level, format=format)
     return "" if isinstance(outcome, Checkpoint) else outcome.reason
@@ -101,8 +101,8 @@ def dcp_metadata(
         for fqn, (path, offset, length) in infos.items()
     )
     storage = b"}(" + items + b"u"
-    told = (data(key) + an_object(f"{dcp}.metadata", kind, {}) for key, kind in (kinds or {}).items())
-    fields = [("state_dict_metadata", b"}(" + b"".join(told) + b"u"), ("storage_data", storage)]
+    reported = (data(key) + an_object(f"{dcp}.metadata", kind, {}) for key, kind in (kinds or {}).items())
+    fields = [("state_dict_metadata", b"}(" + b"".join(reported) + b"u"), ("storage_data", storage)]
     metadata = an_object(f"{dcp}.metadata", "Metadata", {}, more=fields)
     return b"\x80\x02" + metadata + b"."
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from healthd.checkpoints.latest import Level, latest, verify
+from healthd.checkpoints.latest import VerifyLevel, latest, verify
 from healthd.checkpoints.steps import UNKNOWN_STEP, Candidate
 from tests.slowness import slowness
 
@@ -51,11 +51,11 @@ class Judge:
         self._memory = memory
         self._process: subprocess.Popen[str] | None = None
 
-    def verify(self, path: Path, level: Level = Level.FULL, beside: Sequence[str] = ()) -> Verdict:
+    def verify(self, path: Path, level: VerifyLevel = VerifyLevel.FULL, beside: Sequence[str] = ()) -> Verdict:
         """The word on the one checkpoint at *path*, or on the files *beside* each other for which that stands."""
         return self._ask({"path": str(path), "level": level, "beside": beside})
 
-    def latest(self, root: Path, level: Level = Level.FULL) -> Verdict:
+    def latest(self, root: Path, level: VerifyLevel = VerifyLevel.FULL) -> Verdict:
         """The word on the newest below *root*: what was refused."""
         return self._ask({"path": str(root), "level": level, "root": True})
 
@@ -95,7 +95,7 @@ class Judge:
 
 
 def _answer(question: dict[str, Any]) -> Verdict:
-    path, level = Path(question["path"]), Level(question["level"])
+    path, level = Path(question["path"]), VerifyLevel(question["level"])
     if "root" in question:
         return Verdict("; ".join(refused.reason for refused in latest(path, level=level).rejected))
     outcome = verify(Candidate(path=path, step=UNKNOWN_STEP, beside=tuple(question["beside"])), level=level)

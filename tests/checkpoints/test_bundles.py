@@ -10,7 +10,7 @@ from healthd.checkpoints.bundles import bundles
 from healthd.checkpoints.nested import nested
 from healthd.checkpoints.steps import find
 from tests.checkpoints.builders import torch_zip_bytes
-from tests.checkpoints.damages import word
+from tests.checkpoints.damage import word
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from tests.checkpoints.damages import word
         (["s10-rank0.pt", "s10-rank0.json"], []),
     ],
 )
-def test_names_tell_what_belongs_together(names: list[str], expected: list[str]) -> None:
+def test_names_report_what_belongs_together(names: list[str], expected: list[str]) -> None:
     assert sorted(bundles(names)) == expected
 
 
@@ -38,7 +38,7 @@ def test_a_torn_file_of_one_rank_is_not_hidden_by_another_rank(tmp_path: Path) -
     assert "step10-rank2.pt" in word(tmp_path)
 
 
-def test_a_bundle_one_folder_below_is_told_of(tmp_path: Path) -> None:
+def test_a_bundle_one_folder_below_is_reported(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     for name in ("ckpt-5.index", "ckpt-5.data-00000-of-00001"):
         (tmp_path / "run" / name).touch()

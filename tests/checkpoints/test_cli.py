@@ -49,7 +49,7 @@ def test_latest_without_any_valid_exits_3(tmp_path: Path, capsys: pytest.Capture
     assert printed(capsys) == {"path": None, "step": None, "format": None, "rejected": []}
 
 
-def test_latest_tells_a_person_why_not(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_latest_reports_a_person_why_not(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("latest", root) == 0
 
     out = capsys.readouterr().out
@@ -57,7 +57,7 @@ def test_latest_tells_a_person_why_not(root: Path, capsys: pytest.CaptureFixture
     assert "torn write" in out
 
 
-def test_latest_tells_when_the_pointer_of_the_writer_leads_elsewhere(
+def test_latest_reports_when_the_pointer_of_the_writer_leads_elsewhere(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / "latest").write_text("step-000020")
@@ -70,7 +70,7 @@ def test_latest_tells_when_the_pointer_of_the_writer_leads_elsewhere(
 
 
 @pytest.mark.parametrize("command", ["latest", "list"])
-def test_a_location_one_folder_too_high_is_told(
+def test_a_location_one_folder_too_high_is_reported(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a_sharded_step(tmp_path / "lightning_logs" / "version_0", 100)

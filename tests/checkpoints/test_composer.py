@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from tests.checkpoints.builders import REAL, torch_zip_bytes
-from tests.checkpoints.damages import word
+from tests.checkpoints.damage import word
 
 
 def a_state(*, batch: int = 10, world: int = 1, without: str = "") -> dict[str, object]:
@@ -32,8 +32,8 @@ def test_a_file_of_rank_0_holds(tmp_path: Path) -> None:
     assert (found.step, found.format) == (10, "composer")
 
 
-@pytest.mark.parametrize("level", Level)
-def test_what_the_real_library_wrote_holds(level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_what_the_real_library_wrote_holds(level: VerifyLevel) -> None:
     found = latest(REAL / "composer", level=level).found
 
     assert found is not None
@@ -71,7 +71,7 @@ def test_a_file_without_what_composer_resumes_from_is_refused(tmp_path: Path, pa
     assert f"without {part}" in word(a_save(tmp_path, without=part))
 
 
-def test_a_file_of_another_batch_than_its_name_tells_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_batch_than_its_name_reports_is_refused(tmp_path: Path) -> None:
     assert "of batch 20, under the name of 10" in word(a_save(tmp_path, batch=20))
 
 

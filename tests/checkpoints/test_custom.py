@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.formats import UnknownFormat, declared
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from tests.checkpoints.builders import a_dcp_step, refusal, torch_zip_bytes
 
 RANKS = '{files: ["weights-*.raw", "optim/{rank}.dat"], ranks: 3}'
@@ -91,7 +91,7 @@ def test_a_changed_byte_is_refused_by_the_list_of_checksums(tmp_path: Path) -> N
     step = with_sums(a_step(tmp_path / "snap_7"))
     (step / "weights-x.raw").write_bytes(b"weightz")
 
-    assert refusal(step, format=SUMS, level=Level.QUICK) == ""
+    assert refusal(step, format=SUMS, level=VerifyLevel.QUICK) == ""
     assert refusal(step, format=SUMS) == "weights-x.raw: its SHA-256 is not the one in SHA256SUMS"
 
 
@@ -148,7 +148,7 @@ def test_a_declared_file_that_begins_like_its_name_says_has_to_hold(tmp_path: Pa
     assert refusal(step, format='{files: ["rank{rank}.pt"]}').startswith("rank1.pt: ")
 
 
-def test_files_that_tell_of_each_other_are_held_together_although_some_are_declared(tmp_path: Path) -> None:
+def test_files_that_name_each_other_are_held_together_although_some_are_declared(tmp_path: Path) -> None:
     step = a_dcp_step(tmp_path, 5)
 
     assert refusal(step, format='{files: ["__{rank}_0.distcp"]}') == ""
@@ -159,8 +159,8 @@ def test_files_that_tell_of_each_other_are_held_together_although_some_are_decla
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        ("{}", "says of no file"),
-        ("{steps: 'x{step}'}", "says of no file"),
+        ("{}", "names no file"),
+        ("{steps: 'x{step}'}", "names no file"),
         ("{marker: [1]}", "it may have steps"),
         ("{colour: red}", "it may have steps"),
         ("{marker: a/b}", "directly in its folder"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from tests.checkpoints.builders import REAL, refusal, torch_zip_bytes, write_files
 
 MODEL = "mp_rank_00_model_states.pt"
@@ -26,17 +26,17 @@ def a_model_state(**fields: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("run", ["deepspeed-zero2", "deepspeed-zero3"])
-@pytest.mark.parametrize("level", Level)
-def test_a_folder_of_the_real_library_holds(run: str, level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_a_folder_of_the_real_library_holds(run: str, level: VerifyLevel) -> None:
     answer = latest(REAL / run, level=level)
 
     assert answer.found is not None
     assert (answer.found.step, answer.found.format) == (3, "deepspeed")
 
 
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("level", VerifyLevel)
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_missing_optimizer_shard_is_named(real: Path, rank: int, level: Level) -> None:
+def test_a_missing_optimizer_shard_is_named(real: Path, rank: int, level: VerifyLevel) -> None:
     (real / "global_step3" / SHARDS[rank]).unlink()
 
     assert refusal(real / "global_step3", level=level) == f"{SHARDS[rank]}: missing; 1 of 2 such files are here"
@@ -48,10 +48,10 @@ def test_a_missing_shard_of_the_model_is_named(tmp_path: Path, rank: int) -> Non
     name = f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt"
     (folder / name).unlink()
 
-    assert refusal(folder, level=Level.QUICK) == f"{name}: missing; 1 of 2 such files are here"
+    assert refusal(folder, level=VerifyLevel.QUICK) == f"{name}: missing; 1 of 2 such files are here"
 
 
-def test_without_any_optimizer_shard_the_stage_tells_that_they_are_missing(real: Path) -> None:
+def test_without_any_optimizer_shard_the_stage_reports_that_they_are_missing(real: Path) -> None:
     for name in SHARDS:
         (real / "global_step3" / name).unlink()
 
@@ -71,14 +71,14 @@ def test_a_file_cut_anywhere_is_refused(real: Path, name: str) -> None:
     held = []
     for length in [*range(0, len(whole), 200), len(whole) - 1]:
         file.write_bytes(whole[:length])
-        if not refusal(file.parent, level=Level.QUICK):
+        if not refusal(file.parent, level=VerifyLevel.QUICK):
             held.append(length)
 
     assert held == []
 
 
 @pytest.mark.parametrize("name", [MODEL, *SHARDS])
-def test_a_flipped_byte_is_refused_by_a_full_look(real: Path, name: str) -> None:
+def test_a_flipped_byte_is_refused_by_a_full_check(real: Path, name: str) -> None:
     file = real / "global_step3" / name
     content = bytearray(file.read_bytes())
     content[content.index(b"ds_version")] ^= 1
@@ -90,7 +90,7 @@ def test_a_flipped_byte_is_refused_by_a_full_look(real: Path, name: str) -> None
 def test_a_shard_of_another_step_is_seen_by_its_optimizer(real: Path) -> None:
     shutil.copy(real / "global_step2" / SHARDS[1], real / "global_step3" / SHARDS[1])
 
-    assert refusal(real / "global_step3", level=Level.QUICK) == ""
+    assert refusal(real / "global_step3", level=VerifyLevel.QUICK) == ""
     assert "of optimizer step " in refusal(real / "global_step3")
     assert "(a shard of another save?)" in refusal(real / "global_step3")
 
@@ -175,8 +175,8 @@ def test_a_rank_of_a_million_ends_in_an_answer_at_once(tmp_path: Path) -> None:
     assert "1 of 1,000,000,000,000 such files" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize("level", Level)
-def test_the_one_model_file_of_another_step_is_refused_by_the_folders_name(tmp_path: Path, level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_the_one_model_file_of_another_step_is_refused_by_the_folders_name(tmp_path: Path, level: VerifyLevel) -> None:
     folder = Path(shutil.copytree(REAL / "deepspeed-zero2" / "global_step3", tmp_path / "global_step3"))
     shutil.copy(REAL / "deepspeed-zero2" / "global_step2" / "mp_rank_00_model_states.pt", folder)
 
@@ -222,8 +222,8 @@ def universal(tmp_path: Path) -> Path:
     return Path(shutil.copytree(REAL / "deepspeed-universal" / name, tmp_path / name))
 
 
-@pytest.mark.parametrize("level", Level)
-def test_a_universal_checkpoint_of_the_real_library_holds(level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_a_universal_checkpoint_of_the_real_library_holds(level: VerifyLevel) -> None:
     found = latest(REAL / "deepspeed-universal", level=level).found
 
     assert found is not None
@@ -240,7 +240,7 @@ def test_a_trained_parameter_that_is_gone_as_a_whole_is_named(universal: Path) -
     shutil.rmtree(universal / "zero" / "1.bias")
 
     why = "zero/1.bias: without state of the optimizer; 2 of 3 trained parameters have it"
-    assert refusal(universal, level=Level.QUICK) == why
+    assert refusal(universal, level=VerifyLevel.QUICK) == why
 
 
 def test_without_the_model_files_which_are_copied_last_it_is_not_finished(universal: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from tests.checkpoints.builders import REAL, refusal, torch_zip_bytes
-from tests.checkpoints.damages import held_when_cut
+from tests.checkpoints.damage import held_when_cut
 
 encode = msgspec.msgpack.encode
 
@@ -24,15 +24,15 @@ def an_array(shape: object, dtype: object, data: object, *, code: int = 1) -> ms
     return msgspec.msgpack.Ext(code, encode((shape, dtype, data)))
 
 
-@pytest.mark.parametrize("level", Level)
-def test_what_the_real_library_wrote_holds(level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_what_the_real_library_wrote_holds(level: VerifyLevel) -> None:
     found = latest(REAL / "flax", level=level).found
 
     assert found is not None
     assert (found.step, found.format) == (20, "flax")
 
 
-def test_a_file_cut_anywhere_is_refused_by_a_quick_look(real: Path) -> None:
+def test_a_file_cut_anywhere_is_refused_by_a_quick_check(real: Path) -> None:
     assert held_when_cut(real, real, times=len(real.read_bytes())) == []
 
 
@@ -86,7 +86,7 @@ def test_a_checkpoint_without_suffix_of_another_kind_is_not_taken_for_one(tmp_pa
     assert "no known checkpoint format" in refusal(tmp_path / "checkpoint_5")
 
 
-def test_what_orbax_wrote_into_one_file_is_looked_at(tmp_path: Path) -> None:
+def test_what_orbax_wrote_into_one_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_bytes(encode({"step": 5, "w": b"weights"})[:-1])
 
     assert refusal(tmp_path).startswith("checkpoint: ")

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.encodings.hdf5 import lookup3
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from healthd.checkpoints.steps import find
 from tests.checkpoints.builders import REAL
-from tests.checkpoints.damages import held_when_cut, held_when_flipped, word
+from tests.checkpoints.damage import held_when_cut, held_when_flipped, word
 
 NAMES = ["epoch-20.keras", "epoch-20.weights.h5", "epoch-20-legacy.h5"]
 
@@ -26,17 +26,17 @@ def real(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("level", Level)
-def test_what_the_real_library_wrote_holds(name: str, level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_what_the_real_library_wrote_holds(name: str, level: VerifyLevel) -> None:
     assert word(REAL / "keras" / name, level=level) == ""
 
 
-def test_their_steps_are_told_by_their_names(real: Path) -> None:
+def test_their_steps_are_identified_by_their_names(real: Path) -> None:
     assert [candidate.step for candidate in find(real)] == [20, 20, 20]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_cut_anywhere_is_refused_by_a_quick_look(real: Path, name: str) -> None:
+def test_a_file_cut_anywhere_is_refused_by_a_quick_check(real: Path, name: str) -> None:
     assert held_when_cut(real / name, real / name) == []
 
 

@@ -18,14 +18,14 @@ from healthd.checkpoints.latest import (
     Cache,
     Candidate,
     Checkpoint,
-    Level,
     Rejected,
+    VerifyLevel,
     latest,
     newest_step,
     verify,
 )
 from healthd.checkpoints.tree import Damaged, Tree, survey
-from healthd.core.checkpoint.verification import Save
+from healthd.core.checkpoint.verification import SaveId
 from tests.checkpoints.builders import REAL, a_sharded_step, refusal, safetensors_bytes, shard_name, torch_zip_bytes
 
 
@@ -44,7 +44,7 @@ class Meddling:
     def detect(self, tree: Tree) -> bool:
         return True
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         self.reads += 1
         self.act()
 
@@ -59,7 +59,7 @@ def tear(root: Path, step: int) -> None:
     os.truncate(root / f"step-{step:06}" / shard_name(1, 4), 200)
 
 
-def told(found: Checkpoint | None) -> tuple[str, int, str] | None:
+def reported(found: Checkpoint | None) -> tuple[str, int, str] | None:
     """All but the time."""
     return (found.path, found.step, found.format) if found else None
 
@@ -67,7 +67,7 @@ def told(found: Checkpoint | None) -> tuple[str, int, str] | None:
 def test_the_newest_that_holds_is_found(tmp_path: Path) -> None:
     answer = latest(a_run(tmp_path, 10, 20, 30))
 
-    assert told(answer.found) == (str(tmp_path / "step-000030"), 30, "safetensors")
+    assert reported(answer.found) == (str(tmp_path / "step-000030"), 30, "safetensors")
     assert answer.rejected == ()
 
 
@@ -84,7 +84,7 @@ def test_it_falls_back_step_by_step(tmp_path: Path) -> None:
     assert all("200 of " in rejected.reason for rejected in answer.rejected)
 
 
-def test_with_none_that_holds_all_are_told(tmp_path: Path) -> None:
+def test_with_none_that_holds_all_are_reported(tmp_path: Path) -> None:
     a_run(tmp_path, 10, 20)
     tear(tmp_path, 10)
     tear(tmp_path, 20)
@@ -95,7 +95,7 @@ def test_with_none_that_holds_all_are_told(tmp_path: Path) -> None:
     assert [rejected.step for rejected in answer.rejected] == [20, 10]
 
 
-def test_an_unfinished_newest_is_told(tmp_path: Path) -> None:
+def test_an_unfinished_newest_is_reported(tmp_path: Path) -> None:
     a_run(tmp_path, 10)
     (tmp_path / "step-000020.tmp").mkdir()
 
@@ -105,7 +105,7 @@ def test_an_unfinished_newest_is_told(tmp_path: Path) -> None:
     assert [(r.step, r.reason) for r in answer.rejected] == [(20, "not finished: temporary name")]
 
 
-def test_only_steps_that_are_newer_are_looked_at(tmp_path: Path) -> None:
+def test_only_steps_that_are_newer_are_read(tmp_path: Path) -> None:
     a_run(tmp_path, 10, 20, 30)
     tear(tmp_path, 30)
 
@@ -115,11 +115,11 @@ def test_only_steps_that_are_newer_are_looked_at(tmp_path: Path) -> None:
     assert [rejected.step for rejected in answer.rejected] == [30]
 
 
-def a_save(run: Path) -> Save:
+def a_save(run: Path) -> SaveId:
     """What tells the newest checkpoint of *run* from others."""
     found = latest(run).found
     assert found is not None
-    return Save(found.step, found.saved_ns)
+    return SaveId(found.step, found.saved_ns)
 
 
 def test_a_doubted_one_makes_room_for_the_one_before_it(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_doubted_one_is_no_progress_and_hides_none(tmp_path: Path) -> None:
 def test_a_save_in_place_of_a_doubted_one_is_another(tmp_path: Path) -> None:
     doubted = a_save(a_run(tmp_path, 10, 20))
 
-    answer = latest(tmp_path, doubted=[Save(doubted.step, doubted.saved_ns - 1)])
+    answer = latest(tmp_path, doubted=[SaveId(doubted.step, doubted.saved_ns - 1)])
 
     assert answer.found is not None
     assert answer.found.step == 20
@@ -181,23 +181,23 @@ def test_a_root_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
 def test_a_root_may_be_one_checkpoint_of_any_format(name: str, format: str) -> None:  # noqa: A002 - as in the answer
     answer = latest(REAL / name)
 
-    assert told(answer.found) == (str(REAL / name), 10, format)
+    assert reported(answer.found) == (str(REAL / name), 10, format)
 
 
 def test_a_file_that_is_overwritten_each_time_is_found_by_its_own_path(tmp_path: Path) -> None:
     (tmp_path / "ckpt.pt").write_bytes(torch_zip_bytes())
 
-    assert told(latest(tmp_path).found) == (str(tmp_path / "ckpt.pt"), UNKNOWN_STEP, "torch_zip")
+    assert reported(latest(tmp_path).found) == (str(tmp_path / "ckpt.pt"), UNKNOWN_STEP, "torch_zip")
 
 
 def test_a_marker_beside_the_only_file_keeps_both_together(tmp_path: Path) -> None:
     (tmp_path / "ckpt.pt").write_bytes(torch_zip_bytes())
     (tmp_path / "DONE").touch()
 
-    assert told(latest(tmp_path, format="marked:DONE").found) == (str(tmp_path), UNKNOWN_STEP, "marked")
+    assert reported(latest(tmp_path, format="marked:DONE").found) == (str(tmp_path), UNKNOWN_STEP, "marked")
 
 
-def test_a_checkpoint_tells_when_its_newest_file_was_saved(tmp_path: Path) -> None:
+def test_a_checkpoint_reports_when_its_newest_file_was_saved(tmp_path: Path) -> None:
     folder = a_sharded_step(tmp_path, 10)
     for age, file in enumerate(sorted(folder.iterdir())):
         os.utime(file, ns=(1, 1_000 - age))
@@ -232,13 +232,13 @@ def test_a_log_that_grows_beside_a_checkpoint_is_no_save(tmp_path: Path) -> None
     assert found.saved_ns == 1_000
 
 
-def test_checkpoints_one_folder_too_deep_are_told_and_not_taken(tmp_path: Path) -> None:
+def test_checkpoints_one_folder_too_deep_are_reported_and_not_taken(tmp_path: Path) -> None:
     a_run(tmp_path / "run1", 10, 100)
     a_run(tmp_path / "run2", 50)
 
     answer = latest(tmp_path)
 
-    reason = f"holds checkpoints, but healthd looks only directly below {tmp_path}: "
+    reason = f"holds checkpoints, but healthd reads only directly below {tmp_path}: "
     assert answer.found is None
     assert [(r.path, r.step) for r in answer.rejected] == [(str(tmp_path / "run1"), 100), (str(tmp_path / "run2"), 50)]
     assert {r.reason for r in answer.rejected} == {reason + "name this folder as the checkpoint location"}
@@ -255,7 +255,7 @@ def test_one_checkpoint_at_the_root_is_enough_to_look_no_deeper(tmp_path: Path) 
     assert (answer.found.step, answer.rejected) == (10, ())
 
 
-def test_a_look_for_progress_does_not_search_deeper(tmp_path: Path) -> None:
+def test_a_read_for_progress_does_not_search_deeper(tmp_path: Path) -> None:
     a_run(tmp_path / "run1", 100)
 
     assert latest(tmp_path, newer_than=-1).rejected == ()
@@ -341,7 +341,7 @@ def test_the_cache_spares_the_second_reading(tmp_path: Path) -> None:
     assert format_.reads == 1
 
 
-def test_a_refusal_is_looked_at_again(tmp_path: Path) -> None:
+def test_a_refusal_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "weights").touch()
     troubles = [Damaged("weights: input/output error")]
     cache, format_ = Cache(), Meddling(lambda: raise_next(troubles))
@@ -374,9 +374,9 @@ def test_a_quick_proof_does_not_stand_for_a_full_one(tmp_path: Path) -> None:
     (tmp_path / "ckpt-10.pt").write_bytes(damaged)
     cache = Cache()
 
-    assert latest(tmp_path, level=Level.QUICK, cache=cache).found is not None
-    assert latest(tmp_path, level=Level.FULL, cache=cache).found is None
-    assert latest(tmp_path, level=Level.QUICK, cache=cache).found is None
+    assert latest(tmp_path, level=VerifyLevel.QUICK, cache=cache).found is not None
+    assert latest(tmp_path, level=VerifyLevel.FULL, cache=cache).found is None
+    assert latest(tmp_path, level=VerifyLevel.QUICK, cache=cache).found is None
 
 
 def test_what_is_not_a_file_is_never_opened(tmp_path: Path) -> None:
@@ -414,7 +414,7 @@ def test_a_step_that_is_a_link_in_a_circle_is_refused(tmp_path: Path) -> None:
     (tmp_path / "step-10").symlink_to("step-10")
     a_run(tmp_path, 5)
 
-    assert told(latest(tmp_path).found) == (str(tmp_path / "step-000005"), 5, "safetensors")
+    assert reported(latest(tmp_path).found) == (str(tmp_path / "step-000005"), 5, "safetensors")
 
 
 def test_files_may_be_links_into_a_store(tmp_path: Path) -> None:
@@ -439,7 +439,7 @@ def test_a_name_made_to_fool_a_terminal_is_escaped(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def nobody() -> Iterator[Path]:
+def no_one() -> Iterator[Path]:
     """A directory of an ordinary user, as whom the test runs: root may read everything."""
     with tempfile.TemporaryDirectory() as scratch:
         user = os.geteuid()
@@ -451,22 +451,22 @@ def nobody() -> Iterator[Path]:
             os.seteuid(user)
 
 
-def test_no_permission_to_read_a_file_is_an_answer(nobody: Path) -> None:
-    folder = a_sharded_step(nobody, 10)
+def test_no_permission_to_read_a_file_is_an_answer(no_one: Path) -> None:
+    folder = a_sharded_step(no_one, 10)
     (folder / shard_name(0, 4)).chmod(0)
 
     assert refusal(folder).startswith(f"{shard_name(0, 4)}: permission denied")
 
 
-def test_no_permission_to_look_into_the_root_is_an_answer(nobody: Path) -> None:
-    a_run(nobody / "run", 10)
-    (nobody / "run").chmod(0)
+def test_no_permission_to_look_into_the_root_is_an_answer(no_one: Path) -> None:
+    a_run(no_one / "run", 10)
+    (no_one / "run").chmod(0)
 
-    answer = latest(nobody / "run")
+    answer = latest(no_one / "run")
 
     assert answer.found is None
     assert "permission denied" in answer.rejected[0].reason
-    assert newest_step(nobody / "run") is None
+    assert newest_step(no_one / "run") is None
 
 
 def test_too_many_entries_are_refused(tmp_path: Path) -> None:

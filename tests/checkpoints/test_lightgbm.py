@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from tests.checkpoints.builders import REAL, torch_zip_bytes
-from tests.checkpoints.damages import cuts, word
+from tests.checkpoints.damage import cuts, word
 
 NAME = "model.txt.snapshot_iter_5"
 
@@ -19,8 +19,8 @@ def real(tmp_path: Path) -> Path:
     return Path(shutil.copy(REAL / "lightgbm" / NAME, tmp_path))
 
 
-@pytest.mark.parametrize("level", Level)
-def test_what_the_real_library_wrote_holds(level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_what_the_real_library_wrote_holds(level: VerifyLevel) -> None:
     found = latest(REAL / "lightgbm", level=level).found
 
     assert found is not None
@@ -33,25 +33,25 @@ def test_a_file_cut_anywhere_is_refused_unless_only_what_says_nothing_is_lost(re
     held = []
     for length, content in cuts(whole, 500):
         real.write_bytes(content)
-        if not word(real, level=Level.QUICK):
+        if not word(real, level=VerifyLevel.QUICK):
             held.append(length)
 
     assert [length for length in held if length < end] == []
     assert len(whole) - 3 not in held
 
 
-def test_a_lost_tree_is_refused_by_a_quick_look(real: Path) -> None:
+def test_a_lost_tree_is_refused_by_a_quick_check(real: Path) -> None:
     whole = real.read_bytes()
     begin, end = whole.index(b"Tree=2"), whole.index(b"Tree=3")
     real.write_bytes(whole[:begin] + whole[end:])
 
-    assert "tree 2 is not at byte" in word(real, level=Level.QUICK)
+    assert "tree 2 is not at byte" in word(real, level=VerifyLevel.QUICK)
 
 
 def test_a_tree_without_all_its_numbers_is_refused(real: Path) -> None:
     real.write_bytes(real.read_bytes().replace(b"left_child=1 3", b"left_child=1.3", 1))
 
-    assert word(real, level=Level.QUICK) == ""
+    assert word(real, level=VerifyLevel.QUICK) == ""
     assert word(real) == f"{NAME}: tree 0 has not its 6 numbers of left_child"
 
 

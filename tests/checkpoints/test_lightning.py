@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import Level, latest, newest_step
+from healthd.checkpoints.latest import VerifyLevel, latest, newest_step
 from tests.checkpoints.builders import REAL, refusal, write_files
 
 FILE = REAL / "lightning" / "epoch=0-step=6.ckpt"
@@ -22,8 +22,8 @@ def sharded(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("run", "step"), [("lightning", 6), ("lightning-sharded", 3)])
-@pytest.mark.parametrize("level", Level)
-def test_what_the_real_library_wrote_holds(run: str, step: int, level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_what_the_real_library_wrote_holds(run: str, step: int, level: VerifyLevel) -> None:
     found = latest(REAL / run, level=level).found
 
     assert found is not None
@@ -48,19 +48,19 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
     held = []
     for length in [*range(0, len(whole), len(whole) // 20), len(whole) - 1]:
         file.write_bytes(whole[:length])
-        if not refusal(file, level=Level.QUICK):
+        if not refusal(file, level=VerifyLevel.QUICK):
             held.append(length)
 
     assert held == []
 
 
-def test_a_flipped_byte_in_the_pickle_is_refused_by_a_quick_look(tmp_path: Path) -> None:
+def test_a_flipped_byte_in_the_pickle_is_refused_by_a_quick_check(tmp_path: Path) -> None:
     content = bytearray(FILE.read_bytes())
     content[content.index(b"optimizer_states")] ^= 1
     file = tmp_path / FILE.name
     file.write_bytes(content)
 
-    assert "the checksum of" in refusal(file, level=Level.QUICK)
+    assert "the checksum of" in refusal(file, level=VerifyLevel.QUICK)
 
 
 def test_a_file_of_another_program_with_this_suffix_holds(tmp_path: Path) -> None:
@@ -76,14 +76,14 @@ def test_a_file_of_another_program_with_this_suffix_holds(tmp_path: Path) -> Non
 def test_a_dropped_file_of_a_folder_is_named(sharded: Path, name: str) -> None:
     (sharded / name).unlink()
 
-    assert refusal(sharded, level=Level.QUICK).startswith(f"{name}: missing")
+    assert refusal(sharded, level=VerifyLevel.QUICK).startswith(f"{name}: missing")
 
 
 @pytest.mark.parametrize("name", ["meta.pt", ".metadata", "__0_0.distcp", "__1_0.distcp"])
 def test_a_file_of_a_folder_that_lacks_a_byte_is_refused(sharded: Path, name: str) -> None:
     (sharded / name).write_bytes((sharded / name).read_bytes()[:-1])
 
-    assert refusal(sharded, level=Level.QUICK).startswith(f"{name}: ")
+    assert refusal(sharded, level=VerifyLevel.QUICK).startswith(f"{name}: ")
 
 
 def test_a_folder_of_deepspeed_is_checked_as_such(tmp_path: Path) -> None:

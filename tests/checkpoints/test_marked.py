@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.formats import UnknownFormat, declared
-from healthd.checkpoints.latest import Level
+from healthd.checkpoints.latest import VerifyLevel
 from tests.checkpoints.builders import refusal, safetensors_bytes
 
 CONTENT = b"weights" * 100
@@ -34,17 +34,17 @@ def test_a_manifest_may_be_a_list(tmp_path: Path) -> None:
     assert refusal(tmp_path) == ""
 
 
-def test_a_wrong_size_is_refused_by_a_quick_look(tmp_path: Path) -> None:
+def test_a_wrong_size_is_refused_by_a_quick_check(tmp_path: Path) -> None:
     a_manifest(tmp_path, size=9000)
 
-    assert refusal(tmp_path, level=Level.QUICK) == "weights.dat: 700 of 9,000 bytes (torn write)"
+    assert refusal(tmp_path, level=VerifyLevel.QUICK) == "weights.dat: 700 of 9,000 bytes (torn write)"
 
 
 def test_a_flipped_byte_is_refused_by_its_sha256(tmp_path: Path) -> None:
     a_manifest(tmp_path)
     (tmp_path / "weights.dat").write_bytes(b"W" + CONTENT[1:])
 
-    assert refusal(tmp_path, level=Level.QUICK) == ""
+    assert refusal(tmp_path, level=VerifyLevel.QUICK) == ""
     assert refusal(tmp_path) == "weights.dat: its SHA-256 is not the one in manifest.json"
 
 

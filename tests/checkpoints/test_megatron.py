@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from tests.checkpoints.builders import REAL, a_dcp_step, refusal, torch_zip_bytes, write_files
 
 
@@ -42,9 +42,9 @@ def real(tmp_path: Path) -> Path:
         (["mp_rank_00", "mp_rank_01"], {}),
     ],
 )
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("level", VerifyLevel)
 def test_with_every_rank_the_legacy_layout_holds(
-    tmp_path: Path, ranks: list[str], sizes: dict[str, int], level: Level
+    tmp_path: Path, ranks: list[str], sizes: dict[str, int], level: VerifyLevel
 ) -> None:
     a_legacy_save(tmp_path, *ranks, **sizes)
 
@@ -55,8 +55,8 @@ def test_with_every_rank_the_legacy_layout_holds(
 
 
 @pytest.mark.parametrize("lost", ["mp_rank_00_000", "mp_rank_01_001", "mp_rank_01_002"])
-@pytest.mark.parametrize("level", Level)
-def test_a_missing_rank_is_named(tmp_path: Path, lost: str, level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_a_missing_rank_is_named(tmp_path: Path, lost: str, level: VerifyLevel) -> None:
     ranks = [f"mp_rank_0{tp}_00{pp}" for tp in range(2) for pp in range(3)]
     folder = a_legacy_save(tmp_path, *ranks, tensor=2, pipeline=3)
     shutil.rmtree(folder / lost)
@@ -85,27 +85,27 @@ def test_a_run_without_the_distributed_optimizer_holds(tmp_path: Path) -> None:
     assert refusal(folder) == ""
 
 
-def test_a_rank_of_another_iteration_is_named_by_a_full_look(tmp_path: Path) -> None:
+def test_a_rank_of_another_iteration_is_named_by_a_full_check(tmp_path: Path) -> None:
     folder = a_legacy_save(tmp_path, *(f"mp_rank_0{rank}" for rank in range(3)), tensor=3)
     write_files(folder, "mp_rank_01/model_optim_rng.pt", state=a_rank_state(9, tensor=3))
 
     why = "mp_rank_01/model_optim_rng.pt: of iteration 9, the others of 10 (a shard of another save?)"
     assert refusal(folder) == why
-    assert refusal(folder, level=Level.QUICK) == ""
+    assert refusal(folder, level=VerifyLevel.QUICK) == ""
 
 
 def test_a_save_of_another_iteration_under_this_name_is_refused(tmp_path: Path) -> None:
     folder = a_legacy_save(tmp_path, "mp_rank_00", tensor=1).rename(tmp_path / "iter_0000020")
 
     why = "mp_rank_00/model_optim_rng.pt: of iteration 10, in the folder of 20 (of another save?)"
-    assert refusal(folder, level=Level.QUICK) == why
+    assert refusal(folder, level=VerifyLevel.QUICK) == why
 
 
 def test_a_torn_archive_of_one_rank_is_refused(tmp_path: Path) -> None:
     folder = a_legacy_save(tmp_path, "mp_rank_00", "mp_rank_01", tensor=2)
     os.truncate(folder / "mp_rank_01" / "distrib_optim.pt", 100)
 
-    assert refusal(folder, level=Level.QUICK).startswith("mp_rank_01/distrib_optim.pt: no end of archive")
+    assert refusal(folder, level=VerifyLevel.QUICK).startswith("mp_rank_01/distrib_optim.pt: no end of archive")
 
 
 def test_the_root_may_be_one_iteration(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_absurd_sizes_end_in_an_answer_at_once(tmp_path: Path) -> None:
     assert "1 of 4,611,686,018,427,387,904 ranks" in refusal(folder)
 
 
-@pytest.mark.parametrize("level", Level)
-def test_what_megatron_core_wrote_holds(level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_what_megatron_core_wrote_holds(level: VerifyLevel) -> None:
     found = latest(REAL / "megatron-dist", level=level).found
 
     assert found is not None
@@ -135,7 +135,7 @@ def test_what_megatron_core_wrote_holds(level: Level) -> None:
 def test_a_dropped_file_of_torch_dist_is_named(real: Path, name: str) -> None:
     (real / "iter_0000020" / name).unlink()
 
-    assert refusal(real / "iter_0000020", level=Level.QUICK).startswith(f"{name}: missing")
+    assert refusal(real / "iter_0000020", level=VerifyLevel.QUICK).startswith(f"{name}: missing")
 
 
 def test_a_save_that_was_killed_at_the_start_is_not_finished(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_file_cut_anywhere_is_refused(real: Path, name: str) -> None:
     held = []
     for length in [*range(0, len(whole), len(whole) // 20), len(whole) - 1]:
         file.write_bytes(whole[:length])
-        if not refusal(file.parent, level=Level.QUICK):
+        if not refusal(file.parent, level=VerifyLevel.QUICK):
             held.append(length)
 
     assert held == []

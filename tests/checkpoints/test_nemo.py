@@ -10,9 +10,9 @@ from typing import Literal
 
 import pytest
 
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from tests.checkpoints.builders import REAL, a_dcp_step, torch_zip_bytes
-from tests.checkpoints.damages import held_when_cut, held_when_flipped, word
+from tests.checkpoints.damage import held_when_cut, held_when_flipped, word
 
 CONFIG = {"./model_config.yaml": b"name: small\n"}
 
@@ -28,8 +28,8 @@ def an_archive(folder: Path, files: Mapping[str, bytes], *, mode: Literal["w:", 
     return folder / "model-step=20.nemo"
 
 
-@pytest.mark.parametrize("level", Level)
-def test_what_the_real_library_wrote_holds(level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_what_the_real_library_wrote_holds(level: VerifyLevel) -> None:
     found = latest(REAL / "nemo", level=level).found
 
     assert found is not None
@@ -49,14 +49,14 @@ def distributed(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["whole", "distributed"])
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("level", VerifyLevel)
 def test_an_archive_with_configuration_and_weights_holds(
-    kind: str, level: Level, request: pytest.FixtureRequest
+    kind: str, level: VerifyLevel, request: pytest.FixtureRequest
 ) -> None:
     assert word(request.getfixturevalue(kind), level=level) == ""
 
 
-def test_its_step_is_told_by_its_name(whole: Path) -> None:
+def test_its_step_is_identified_by_its_name(whole: Path) -> None:
     found = latest(whole.parent).found
 
     assert found is not None

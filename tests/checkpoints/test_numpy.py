@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from tests.checkpoints.builders import REAL, refusal
-from tests.checkpoints.damages import held_when_cut, held_when_flipped
+from tests.checkpoints.damage import held_when_cut, held_when_flipped
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def npy(header: str, data: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("run", ["numpy", "numpy-arrays"])
-@pytest.mark.parametrize("level", Level)
-def test_what_the_real_library_wrote_holds(run: str, level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_what_the_real_library_wrote_holds(run: str, level: VerifyLevel) -> None:
     found = latest(REAL / run, level=level).found
 
     assert found is not None
@@ -39,12 +39,12 @@ def test_what_the_real_library_wrote_holds(run: str, level: Level) -> None:
 
 
 @pytest.mark.parametrize("name", ["step-10.npz", "step-20.npz"])
-def test_an_archive_cut_anywhere_is_refused_by_a_quick_look(real: Path, name: str) -> None:
+def test_an_archive_cut_anywhere_is_refused_by_a_quick_check(real: Path, name: str) -> None:
     assert held_when_cut(real / name, real / name) == []
 
 
 @pytest.mark.parametrize("name", ["dense.kernel.npy", "name.npy", "step.npy"])
-def test_an_array_cut_anywhere_is_refused_by_a_quick_look(arrays: Path, name: str) -> None:
+def test_an_array_cut_anywhere_is_refused_by_a_quick_check(arrays: Path, name: str) -> None:
     assert held_when_cut(arrays, arrays / name) == []
 
 

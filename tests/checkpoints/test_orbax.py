@@ -10,10 +10,10 @@ import pytest
 
 from healthd.checkpoints.encodings.ocdbt import read_values
 from healthd.checkpoints.encodings.sstables import crc32c
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from healthd.checkpoints.tree import Damaged, survey
 from tests.checkpoints.builders import REAL, refusal
-from tests.checkpoints.damages import held_when_flipped
+from tests.checkpoints.damage import held_when_flipped
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def zarr(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("run", "step"), [("orbax", 20), ("orbax-zarr", 10), ("orbax-pieces", 10), ("orbax-pieces-zarr3", 10)]
 )
-@pytest.mark.parametrize("level", Level)
-def test_what_the_real_library_wrote_holds(run: str, step: int, level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_what_the_real_library_wrote_holds(run: str, step: int, level: VerifyLevel) -> None:
     found = latest(REAL / run, level=level).found
 
     assert found is not None
@@ -64,7 +64,7 @@ def test_without_the_time_of_a_commit_and_its_marker_the_save_is_not_finished(re
 def test_a_missing_manifest_is_named(real: Path) -> None:
     (real / "state" / "manifest.ocdbt").unlink()
 
-    assert refusal(real, level=Level.QUICK) == "state/manifest.ocdbt: missing"
+    assert refusal(real, level=VerifyLevel.QUICK) == "state/manifest.ocdbt: missing"
 
 
 def test_a_store_without_any_data_is_refused(real: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_data_file_that_the_index_names_has_to_be_there(real: Path) -> None:
     file = next((real / "state" / "d").iterdir())
     file.rename(file.with_name("0" * 32))
 
-    assert refusal(real, level=Level.QUICK) == f"state/d/{file.name}: missing"
+    assert refusal(real, level=VerifyLevel.QUICK) == f"state/d/{file.name}: missing"
 
 
 def test_a_flipped_byte_anywhere_in_the_index_is_refused(real: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_changed_name_in_the_metadata_of_one_leaf_is_refused(zarr: Path, field
     text = (zarr / "_METADATA").read_text()
     (zarr / "_METADATA").write_text(text.replace(f'"{field}"', f'"{field[:-1]}_"', 1))
 
-    assert "is told without its key or its value" in refusal(zarr)
+    assert "is listed without its key or its value" in refusal(zarr)
 
 
 @pytest.mark.parametrize(("kind", "reason"), [("np.ndArray", "one letter off"), ("my.Array", "")])
@@ -144,7 +144,7 @@ def test_a_file_cut_anywhere_is_refused(real: Path, name: str) -> None:
     held = []
     for length in [*range(0, len(whole), 9), len(whole) - 1]:
         (real / name).write_bytes(whole[:length])
-        if not refusal(real, level=Level.QUICK):
+        if not refusal(real, level=VerifyLevel.QUICK):
             held.append(length)
 
     assert held == []
@@ -166,7 +166,7 @@ def test_a_flipped_byte_anywhere_in_a_manifest_is_refused(real: Path) -> None:
 def test_an_item_that_the_step_names_has_to_be_there(real: Path, name: str) -> None:
     (real / name).unlink()
 
-    assert refusal(real, level=Level.QUICK) == f"{name}: missing"
+    assert refusal(real, level=VerifyLevel.QUICK) == f"{name}: missing"
 
 
 def test_plain_values_that_are_no_text_are_refused(real: Path) -> None:
@@ -195,13 +195,13 @@ def pieces(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.parametrize("zeros", [0, 1000, 3000, 4500])
-def test_a_piece_whose_end_was_never_written_is_refused_by_a_full_look(pieces: Path, zeros: int) -> None:
+def test_a_piece_whose_end_was_never_written_is_refused_by_a_full_check(pieces: Path, zeros: int) -> None:
     file = max((pieces / "ocdbt.process_0" / "d").iterdir(), key=lambda path: path.stat().st_size)
     whole = file.read_bytes()
     file.write_bytes(whole[:zeros] + bytes(len(whole) - zeros))
 
     assert refusal(pieces).startswith("w/")
-    assert refusal(pieces, level=Level.QUICK) == ""
+    assert refusal(pieces, level=VerifyLevel.QUICK) == ""
 
 
 def test_a_piece_in_a_file_of_its_own_is_refused_when_it_was_cut(zarr: Path) -> None:
@@ -215,15 +215,15 @@ def test_a_piece_in_a_file_of_its_own_is_refused_when_it_was_cut(zarr: Path) -> 
     assert held == []
 
 
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("level", VerifyLevel)
 @pytest.mark.parametrize("piece", ["w/0.0", "b/0", "step/0"])
-def test_a_lost_piece_is_missed_where_orbax_stores_all(zarr: Path, piece: str, level: Level) -> None:
+def test_a_lost_piece_is_missed_where_orbax_stores_all(zarr: Path, piece: str, level: VerifyLevel) -> None:
     (zarr / piece).unlink()
 
     assert refusal(zarr, level=level) == f"{piece[: piece.index('/')]}: 0 of 1 pieces"
 
 
-def test_a_lost_piece_may_have_been_zeros_where_orbax_does_not_tell_that_it_stores_them(zarr: Path) -> None:
+def test_a_lost_piece_may_have_been_zeros_where_orbax_does_not_report_that_it_stores_them(zarr: Path) -> None:
     (zarr / "_METADATA").write_text((zarr / "_METADATA").read_text().replace("store_array_data", "forget_array_data"))
     (zarr / "w" / "0.0").unlink()
 
@@ -234,7 +234,7 @@ def test_cut_metadata_of_an_array_is_refused(zarr: Path) -> None:
     whole = (zarr / "w" / ".zarray").read_bytes()
     (zarr / "w" / ".zarray").write_bytes(whole[:100])
 
-    assert "not the whole metadata of an array" in refusal(zarr, level=Level.QUICK)
+    assert "not the whole metadata of an array" in refusal(zarr, level=VerifyLevel.QUICK)
 
 
 def test_the_root_may_be_one_step(real: Path) -> None:

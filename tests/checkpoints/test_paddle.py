@@ -10,7 +10,7 @@ import pytest
 from healthd.checkpoints.latest import latest
 from healthd.checkpoints.steps import find
 from tests.checkpoints.builders import REAL, data
-from tests.checkpoints.damages import held_when_cut, word
+from tests.checkpoints.damage import held_when_cut, word
 
 BIG = 200_000
 
@@ -53,7 +53,7 @@ def test_model_and_optimizer_are_one_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".pdparams", ".pdopt"])
-def test_a_file_cut_anywhere_is_refused_by_a_quick_look(tmp_path: Path, suffix: str) -> None:
+def test_a_file_cut_anywhere_is_refused_by_a_quick_check(tmp_path: Path, suffix: str) -> None:
     save = a_save(tmp_path, 5)
 
     assert held_when_cut(save, tmp_path / f"epoch_5{suffix}", times=60) == []
@@ -106,7 +106,7 @@ def test_an_array_that_is_not_its_type_times_shape_is_refused(tmp_path: Path, sh
     assert "'w': an array of" in word(a_save(tmp_path, 5, w=an_array((shape,), kind, bytes(size))))
 
 
-def test_a_name_that_is_not_numpys_is_refused_and_told(tmp_path: Path) -> None:
+def test_a_name_that_is_not_numpys_is_refused_and_reported(tmp_path: Path) -> None:
     (tmp_path / "epoch_5.pdparams").write_bytes(b"\x80\x03cos\nsystem\n" + data(("true",)) + b"R.")
 
     assert "asks for 'os.system'" in word(tmp_path / "epoch_5")

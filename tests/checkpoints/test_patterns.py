@@ -28,7 +28,7 @@ NAMES = ["".join(letters) for length in range(6) for letters in product("a1/", r
         ("a*a", "a", None),
     ],
 )
-def test_a_name_fits_and_tells_its_number(written: str, name: str, numbers: tuple[int, ...] | None) -> None:
+def test_a_name_fits_and_reports_its_number(written: str, name: str, numbers: tuple[int, ...] | None) -> None:
     assert Pattern(written).match(name) == numbers
 
 

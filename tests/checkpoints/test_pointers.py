@@ -34,7 +34,7 @@ def test_a_file_of_another_tool_is_no_pointer(tmp_path: Path) -> None:
     assert misled(tmp_path, None) == []
 
 
-def test_a_torn_pointer_is_told(tmp_path: Path) -> None:
+def test_a_torn_pointer_is_reported(tmp_path: Path) -> None:
     (tmp_path / "latest").touch()
 
     assert misled(tmp_path, "/a/global_step10")[0].startswith("latest leads to nothing (it is empty)")
@@ -55,6 +55,6 @@ def test_a_pointer_that_is_no_file_is_not_opened(tmp_path: Path) -> None:
     assert misled(tmp_path, None) == []
 
 
-def test_without_pointers_there_is_nothing_to_tell(tmp_path: Path) -> None:
+def test_without_pointers_there_is_nothing_to_report(tmp_path: Path) -> None:
     assert misled(tmp_path, None) == []
     assert misled(tmp_path / "nowhere", None) == []

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from healthd.checkpoints.child import MEMORY, OUT_OF_ROOM
-from healthd.checkpoints.processes import PROGRAM, Asking, Ended, Processes
+from healthd.checkpoints.processes import PROGRAM, Asking, Processes, ReaderEnded
 from healthd.checkpoints.report import Inquiry
-from healthd.core.checkpoint.verification import Report
+from healthd.core.checkpoint.verification import VerificationReport
 from tests.checkpoints.builders import safetensors_bytes
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ SLEEPER = (sys.executable, "-c", "import sys, time; print('{}', flush=True); sys
 """Answers at once and once."""
 
 
-def test_one_process_answers_one_look_after_the_other(tmp_path: Path) -> None:
+def test_one_process_serves_one_read_after_the_other(tmp_path: Path) -> None:
     (tmp_path / "step_7.safetensors").write_bytes(safetensors_bytes({"weights": 64}))
     processes = Processes(idle=1)
 
@@ -39,21 +39,21 @@ def test_one_process_answers_one_look_after_the_other(tmp_path: Path) -> None:
     assert kept[0] is kept[1]
 
 
-def test_one_that_hangs_is_ended_and_the_next_look_has_a_new_one(tmp_path: Path) -> None:
+def test_one_that_hangs_is_ended_and_the_next_read_has_a_new_one(tmp_path: Path) -> None:
     processes = Processes(idle=1, program=SLEEPER)
     first = processes.ask(Inquiry(location=str(tmp_path)), 60)
 
     with pytest.raises(TimeoutError, match="has not answered within 0 s"):
         processes.ask(Inquiry(location=str(tmp_path)), 0.01)
 
-    assert first == processes.ask(Inquiry(location=str(tmp_path)), 60) == Report()
+    assert first == processes.ask(Inquiry(location=str(tmp_path)), 60) == VerificationReport()
 
 
-def test_one_that_earlier_looks_wore_out_is_replaced_within_the_look(tmp_path: Path) -> None:
+def test_one_that_earlier_reads_wore_out_is_replaced_within_the_read(tmp_path: Path) -> None:
     once = "import sys; sys.stdin.readline(); print('{}', flush=True); sys.stdin.readline(); sys.exit(1)"
     processes = Processes(idle=1, program=(sys.executable, "-c", once))
 
-    assert [processes.ask(Inquiry(location=str(tmp_path)), 60) for _ in range(3)] == [Report()] * 3
+    assert [processes.ask(Inquiry(location=str(tmp_path)), 60) for _ in range(3)] == [VerificationReport()] * 3
 
 
 def status_of(call: str, inquiry: Inquiry | None = None) -> int:
@@ -67,7 +67,7 @@ def status_of(call: str, inquiry: Inquiry | None = None) -> int:
         return process.wait(60)
 
 
-def test_a_look_that_nearly_took_all_there_is_goes_without_an_answer(tmp_path: Path) -> None:
+def test_a_read_that_nearly_took_all_memory_goes_without_an_answer(tmp_path: Path) -> None:
     assert status_of(f"ROOMY = 0.01; child.main({64 << 20})", Inquiry(location=str(tmp_path))) == OUT_OF_ROOM
 
 
@@ -75,12 +75,12 @@ def test_one_with_nothing_to_do_ends_by_itself() -> None:
     assert status_of("main(idle=0.01)") == 0
 
 
-def test_one_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
+def test_one_that_no_one_waits_for_is_ended(tmp_path: Path) -> None:
     processes, asking = Processes(idle=1, program=SLEEPER), Asking()
     processes.ask(Inquiry(location=str(tmp_path)), 60)
     asking.end()
 
-    with pytest.raises(Ended):
+    with pytest.raises(ReaderEnded):
         processes.ask(Inquiry(location=str(tmp_path)), 60, asking=asking)
 
     assert processes._idle == []
@@ -94,7 +94,7 @@ def test_it_may_take_no_more_memory_than_that() -> None:
     assert ended.stderr.splitlines()[-1] == "MemoryError"
 
 
-def test_it_ends_when_its_parent_does_also_in_the_middle_of_a_look(tmp_path: Path) -> None:
+def test_it_ends_when_its_parent_does_also_in_the_middle_of_a_read(tmp_path: Path) -> None:
     inquiry = msgspec.json.encode(Inquiry(location=str(tmp_path)))
 
     ended = subprocess.run(PROGRAM, input=inquiry + b"\n", stdout=subprocess.PIPE, check=False, timeout=60)
@@ -114,7 +114,7 @@ sys.stdin.readline()
 """
 
 
-def test_no_process_outlives_the_program_also_in_the_middle_of_a_look(tmp_path: Path) -> None:
+def test_no_process_outlives_the_program_also_in_the_middle_of_a_read(tmp_path: Path) -> None:
     """One that does not hear the end of its input: it hangs, or a busy machine does not let it run."""
     pipe = tmp_path / "pid"
     os.mkfifo(pipe)

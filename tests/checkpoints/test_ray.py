@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import Cache, Level, latest
+from healthd.checkpoints.latest import Cache, VerifyLevel, latest
 from tests.checkpoints.builders import REAL, refusal, torch_zip_bytes
 
 
@@ -27,8 +27,8 @@ def test_a_folder_with_what_a_worker_wrote_holds(step: Path) -> None:
     assert (found.step, found.format) == (4, "torch_zip")
 
 
-@pytest.mark.parametrize("level", Level)
-def test_what_the_real_library_copied_holds(level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_what_the_real_library_copied_holds(level: VerifyLevel) -> None:
     found = latest(REAL / "ray", level=level).found
 
     assert found is not None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.doubts import doubts
-from healthd.checkpoints.latest import Level
+from healthd.checkpoints.latest import VerifyLevel
 from tests.checkpoints.builders import (
     REAL,
     a_sharded_step,
@@ -40,7 +40,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
     assert held == []
 
 
-def test_a_torn_write_tells_the_figures(tmp_path: Path) -> None:
+def test_a_torn_write_reports_the_figures(tmp_path: Path) -> None:
     folder = a_sharded_step(tmp_path, 10)
     shard = folder / shard_name(2, 4)
     whole = shard.stat().st_size
@@ -268,7 +268,7 @@ def test_zeros_from_the_border_of_a_block_over_whole_tensors_to_the_end_are_refu
 
     assert "zeros from byte 12,288 to its end" in refusal(tmp_path)
     assert "3 whole tensors ('b' to 'd'), from within 'a' (torn write)" in refusal(tmp_path)
-    assert refusal(tmp_path, level=Level.QUICK) == ""
+    assert refusal(tmp_path, level=VerifyLevel.QUICK) == ""
 
 
 def test_the_last_zeros_before_a_torn_block_may_be_of_a_number(tmp_path: Path) -> None:

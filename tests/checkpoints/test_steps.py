@@ -31,7 +31,7 @@ from healthd.checkpoints.steps import UNKNOWN_STEP, find, newest_step, parse_ste
         ("ep1-ba200-rank0.pt", 200),
     ],
 )
-def test_names_of_common_trainers_tell_their_step(name: str, step: int) -> None:
+def test_names_of_common_trainers_report_their_step(name: str, step: int) -> None:
     assert parse_step(name) == step
 
 
@@ -51,7 +51,7 @@ def test_names_of_common_trainers_tell_their_step(name: str, step: int) -> None:
         "step-" + "9" * 19,
     ],
 )
-def test_other_names_tell_none(name: str) -> None:
+def test_other_names_report_none(name: str) -> None:
     assert parse_step(name) is None
 
 
@@ -77,7 +77,7 @@ def test_newest_is_by_number_not_by_time(tmp_path: Path) -> None:
         "step-30~",
     ],
 )
-def test_temporary_names_are_no_candidates_but_are_told(tmp_path: Path, name: str) -> None:
+def test_temporary_names_are_no_candidates_but_are_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / "step-20").mkdir()
     (tmp_path / name).mkdir()
 
@@ -191,7 +191,7 @@ def test_folders_that_hold_checkpoints_are_found_below(tmp_path: Path, file: str
     "file",
     ["images/0001/cat.png", "run1/train.log", ".cache/hub/ckpt.pt", "a/b/c/d/ckpt-10.pt", "run1/step-10.tmp/ckpt.pt"],
 )
-def test_folders_without_a_checkpoint_are_not_told(tmp_path: Path, file: str) -> None:
+def test_folders_without_a_checkpoint_are_not_reported(tmp_path: Path, file: str) -> None:
     assert nested(fill(tmp_path, file)) == []
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from healthd.checkpoints.steps import find
 from tests.checkpoints.builders import REAL, torch_zip_bytes
-from tests.checkpoints.damages import held_when_cut, held_when_flipped, word
+from tests.checkpoints.damage import held_when_cut, held_when_flipped, word
 
 DATA = "ckpt-20.data-00000-of-00001"
 
@@ -20,15 +20,15 @@ def real(tmp_path: Path) -> Path:
     return Path(shutil.copytree(REAL / "tensorflow", tmp_path / "run"))
 
 
-@pytest.mark.parametrize("level", Level)
-def test_what_the_real_library_wrote_holds(level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_what_the_real_library_wrote_holds(level: VerifyLevel) -> None:
     found = latest(REAL / "tensorflow", level=level).found
 
     assert found is not None
     assert (Path(found.path).name, found.step, found.format) == ("ckpt-20", 20, "tensorflow")
 
 
-def test_the_steps_of_one_folder_are_told_apart(real: Path) -> None:
+def test_the_steps_of_one_folder_are_distinguished(real: Path) -> None:
     assert [candidate.step for candidate in find(real)] == [20, 10]
 
 
@@ -50,14 +50,14 @@ def test_without_its_index_a_save_is_not_finished(real: Path) -> None:
 def test_a_missing_shard_is_named(real: Path) -> None:
     (real / DATA).unlink()
 
-    assert word(real / "ckpt-20", level=Level.QUICK) == f"{DATA}: missing"
+    assert word(real / "ckpt-20", level=VerifyLevel.QUICK) == f"{DATA}: missing"
 
 
 def test_an_index_cut_anywhere_is_refused(real: Path) -> None:
     assert held_when_cut(real / "ckpt-20", real / "ckpt-20.index", times=500) == []
 
 
-def test_a_shard_cut_anywhere_is_refused_by_a_quick_look(real: Path) -> None:
+def test_a_shard_cut_anywhere_is_refused_by_a_quick_check(real: Path) -> None:
     assert held_when_cut(real / "ckpt-20", real / DATA) == []
 
 
@@ -68,7 +68,7 @@ def test_a_flipped_bit_anywhere_in_the_data_is_refused(real: Path) -> None:
 def test_the_shard_of_another_step_is_refused(real: Path) -> None:
     shutil.copy(real / "ckpt-10.data-00000-of-00001", real / DATA)
 
-    assert word(real / "ckpt-20", level=Level.QUICK) == ""
+    assert word(real / "ckpt-20", level=VerifyLevel.QUICK) == ""
     assert "checksum" in word(real / "ckpt-20")
 
 

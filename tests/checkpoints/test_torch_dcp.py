@@ -15,7 +15,7 @@ import pytest
 
 from healthd.checkpoints.encodings.pickle_folding import SKIMMED
 from healthd.checkpoints.formats.compressed_pieces import MOST_HELD, verify_compressed
-from healthd.checkpoints.latest import Level
+from healthd.checkpoints.latest import VerifyLevel
 from healthd.checkpoints.tree import Damaged, survey
 from tests.checkpoints.builders import REAL, a_dcp_step, an_object, data, dcp_metadata, refusal, torch_zip_bytes
 
@@ -34,8 +34,8 @@ def real(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["step-10-single", "step-10-four-ranks"])
-@pytest.mark.parametrize("level", Level)
-def test_a_directory_of_the_real_library_holds(name: str, level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_a_directory_of_the_real_library_holds(name: str, level: VerifyLevel) -> None:
     assert refusal(REAL / name, level=level) == ""
 
 
@@ -47,11 +47,11 @@ def test_a_dropped_file_is_refused(real: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RANKS)
-def test_a_file_that_lacks_one_byte_is_refused_by_a_quick_look(real: Path, name: str) -> None:
+def test_a_file_that_lacks_one_byte_is_refused_by_a_quick_check(real: Path, name: str) -> None:
     size = (real / name).stat().st_size
     os.truncate(real / name, size - 1)
 
-    assert refusal(real, level=Level.QUICK) == f"{name}: {size - 1:,} of {size:,} bytes (torn write)"
+    assert refusal(real, level=VerifyLevel.QUICK) == f"{name}: {size - 1:,} of {size:,} bytes (torn write)"
 
 
 def test_without_metadata_the_save_was_not_finished(real: Path) -> None:
@@ -67,11 +67,11 @@ def test_of_very_many_pieces_each_is_looked_for(tmp_path: Path) -> None:
     infos = {f"layer.{number}": ("__0_0.distcp", number * len(piece), len(piece)) for number in range(count)}
     (step / ".metadata").write_bytes(dcp_metadata(infos))
     assert (step / ".metadata").stat().st_size > SKIMMED
-    assert refusal(step, level=Level.QUICK) == ""
+    assert refusal(step, level=VerifyLevel.QUICK) == ""
 
     os.truncate(step / "__0_0.distcp", len(piece) * count - 1)
 
-    assert "torn write" in refusal(step, level=Level.QUICK)
+    assert "torn write" in refusal(step, level=VerifyLevel.QUICK)
 
 
 def test_metadata_cut_anywhere_is_refused(real: Path) -> None:
@@ -79,7 +79,7 @@ def test_metadata_cut_anywhere_is_refused(real: Path) -> None:
     held = []
     for length in [*range(0, len(whole), 7), len(whole) - 1]:
         (real / ".metadata").write_bytes(whole[:length])
-        if not refusal(real, level=Level.QUICK):
+        if not refusal(real, level=VerifyLevel.QUICK):
             held.append(length)
 
     assert held == []
@@ -93,7 +93,7 @@ def test_a_flipped_byte_in_a_tensor_is_refused(real: Path) -> None:
     content[content.index(tensor, 1577)] ^= 1
     file.write_bytes(content)
 
-    assert refusal(real, level=Level.QUICK) == ""
+    assert refusal(real, level=VerifyLevel.QUICK) == ""
     assert refusal(real) == f"__2_0.distcp: the checksum of archive/data/0 does not match its {len(tensor)} bytes"
 
 
@@ -147,7 +147,7 @@ def test_a_damaged_object_is_refused(tmp_path: Path, content: bytes, what: str) 
     folder = an_object_piece(tmp_path, content)
 
     assert refusal(folder) == f"__0_0.distcp: {what} at byte 0, where an object should begin (torn write)"
-    assert refusal(folder, level=Level.QUICK) == ""
+    assert refusal(folder, level=VerifyLevel.QUICK) == ""
 
 
 @pytest.mark.parametrize("fill", [b"\0", b"\xb7"])
@@ -295,8 +295,8 @@ def each_rank(tmp_path: Path) -> Path:
     return Path(shutil.copytree(REAL / "step-10-each-rank", tmp_path / "step-10"))
 
 
-@pytest.mark.parametrize("level", Level)
-def test_metadata_of_each_rank_holds(each_rank: Path, level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_metadata_of_each_rank_holds(each_rank: Path, level: VerifyLevel) -> None:
     assert refusal(each_rank, level=level) == ""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import Level
+from healthd.checkpoints.latest import VerifyLevel
 from tests.checkpoints.builders import REAL, refusal, torch_zip_bytes
 
 WHOLE = (REAL / "ckpt-10.pt").read_bytes()
@@ -31,7 +31,7 @@ def test_a_file_cut_anywhere_is_refused_by_its_structure(tmp_path: Path) -> None
     held = []
     for length in [*range(0, len(WHOLE), 5), *range(len(WHOLE) - 100, len(WHOLE))]:
         file.write_bytes(WHOLE[:length])
-        if not refusal(file, level=Level.QUICK):
+        if not refusal(file, level=VerifyLevel.QUICK):
             held.append(length)
 
     assert held == []
@@ -53,12 +53,12 @@ def test_a_flipped_byte_in_any_member_is_refused_by_its_checksum(tmp_path: Path)
     assert len(members) > 5
 
 
-def test_a_quick_look_does_not_read_the_data(tmp_path: Path) -> None:
+def test_a_quick_check_does_not_read_the_data(tmp_path: Path) -> None:
     damaged = WHOLE.replace(WHOLE[100:108], bytes(b ^ 1 for b in WHOLE[100:108]))
     (tmp_path / "ckpt-10.pt").write_bytes(damaged)
 
-    assert refusal(tmp_path / "ckpt-10.pt", level=Level.QUICK) == ""
-    assert refusal(tmp_path / "ckpt-10.pt", level=Level.FULL)
+    assert refusal(tmp_path / "ckpt-10.pt", level=VerifyLevel.QUICK) == ""
+    assert refusal(tmp_path / "ckpt-10.pt", level=VerifyLevel.FULL)
 
 
 def test_checksums_that_were_not_written_are_not_compared() -> None:
@@ -135,7 +135,7 @@ def test_a_flipped_bit_in_the_end_records_is_refused(tmp_path: Path, offset: int
     content[offset] ^= 1
     (tmp_path / "ckpt-10.pt").write_bytes(content)
 
-    assert "not where its end record says" in refusal(tmp_path, level=Level.QUICK)
+    assert "not where its end record says" in refusal(tmp_path, level=VerifyLevel.QUICK)
 
 
 def test_a_bin_file_counts_only_under_a_name_of_torch(tmp_path: Path) -> None:

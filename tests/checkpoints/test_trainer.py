@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from tests.checkpoints.builders import REAL, a_dcp_step, refusal, safetensors_bytes, write_files
 
 STATE = "trainer_state.json"
@@ -27,8 +27,8 @@ def a_state(folder: Path, step: object) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("level", Level)
-def test_what_the_real_library_wrote_holds(level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_what_the_real_library_wrote_holds(level: VerifyLevel) -> None:
     found = latest(REAL / "trainer", level=level).found
 
     assert found is not None
@@ -47,7 +47,7 @@ def test_what_the_real_library_wrote_holds(level: Level) -> None:
 def test_a_missing_file_is_named(real: Path, name: str, why: str) -> None:
     (real / name).unlink()
 
-    assert refusal(real, level=Level.QUICK) == why
+    assert refusal(real, level=VerifyLevel.QUICK) == why
 
 
 def test_a_rank_between_others_that_did_not_save_is_named(real: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_file_cut_anywhere_is_refused(real: Path, name: str) -> None:
     held = []
     for length in [*range(0, len(whole), len(whole) // 20), len(whole) - 1]:
         (real / name).write_bytes(whole[:length])
-        if not refusal(real, level=Level.QUICK):
+        if not refusal(real, level=VerifyLevel.QUICK):
             held.append(length)
 
     assert held == []

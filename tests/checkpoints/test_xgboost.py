@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.formats.xgboost import LARGEST_JSON
-from healthd.checkpoints.latest import Level, latest
+from healthd.checkpoints.latest import VerifyLevel, latest
 from tests.checkpoints.builders import REAL, torch_zip_bytes
-from tests.checkpoints.damages import held_when_cut, word
+from tests.checkpoints.damage import held_when_cut, word
 
 NAMES = ["model_5.json", "model_5.ubj"]
 
@@ -22,12 +22,12 @@ def real(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("level", Level)
-def test_what_the_real_library_wrote_holds(name: str, level: Level) -> None:
+@pytest.mark.parametrize("level", VerifyLevel)
+def test_what_the_real_library_wrote_holds(name: str, level: VerifyLevel) -> None:
     assert word(REAL / "xgboost" / name, level=level) == ""
 
 
-def test_the_step_is_told_by_the_name() -> None:
+def test_the_step_is_identified_by_the_name() -> None:
     found = latest(REAL / "xgboost").found
 
     assert found is not None
@@ -35,7 +35,7 @@ def test_the_step_is_told_by_the_name() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_cut_anywhere_is_refused_by_a_quick_look(real: Path, name: str) -> None:
+def test_a_file_cut_anywhere_is_refused_by_a_quick_check(real: Path, name: str) -> None:
     (tmp := real / "only").mkdir()
     (real / name).rename(tmp / name)
 
@@ -101,14 +101,14 @@ def test_a_node_that_was_pruned_splits_by_no_feature(real: Path) -> None:
 
     assert word(real / "model_5.json") == ""
     (real / "model_5.json").write_text(pruned)
-    assert "another count of pruned nodes than it tells" in word(real / "model_5.json")
+    assert "another count of pruned nodes than it declares" in word(real / "model_5.json")
 
 
 def test_a_count_of_outputs_that_no_weights_are_for_is_refused(real: Path) -> None:
     text = (real / "model_5.json").read_text()
     (real / "model_5.json").write_text(text.replace('"size_leaf_vector":"1"', '"size_leaf_vector":"3"', 1))
 
-    assert word(real / "model_5.json") == "model_5.json: tree 0 tells of 3 outputs, and has weights for one"
+    assert word(real / "model_5.json") == "model_5.json: tree 0 declares 3 outputs, and has weights for one"
 
 
 @pytest.mark.parametrize("rounds", ["0,1,2,3,16,5", "1,2,3,4,5", "0,1,2,3,4"])
@@ -134,7 +134,7 @@ def test_json_of_another_tool_says_nothing(tmp_path: Path) -> None:
     assert word(tmp_path) == ""
 
 
-def test_of_a_very_long_model_the_ends_are_looked_at(real: Path) -> None:
+def test_of_a_very_long_model_the_ends_are_read(real: Path) -> None:
     long = real / "model_6.json"
     long.write_text((real / "model_5.json").read_text().replace(":", ":" + " " * LARGEST_JSON, 1))
 
@@ -143,12 +143,12 @@ def test_of_a_very_long_model_the_ends_are_looked_at(real: Path) -> None:
     assert "torn write" in word(long)
 
 
-def test_of_a_very_long_model_what_was_never_written_is_seen_by_a_full_look(real: Path) -> None:
+def test_of_a_very_long_model_what_was_never_written_is_seen_by_a_full_check(real: Path) -> None:
     long = real / "model_6.json"
     content = (real / "model_5.json").read_bytes().replace(b":", b":" + b" " * LARGEST_JSON, 1)
     long.write_bytes(content[:5_000_000] + bytes(4096) + content[5_004_096:])
 
-    assert word(long, level=Level.QUICK) == ""
+    assert word(long, level=VerifyLevel.QUICK) == ""
     assert word(long) == "model_6.json: byte 5,000,000 is no text (torn write)"
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from healthd.checks.check import Outcome
+from healthd.checks.check import CheckOutcome
 from healthd.checks.dcgm_diag import parse_diag
 from healthd.checks.nccl import parse_summary
 from healthd.checks.rdma import parse_speed
@@ -32,7 +32,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 def test_any_text_is_survived(text: str) -> None:
     results, summary, speed = list(parse_diag(text)), parse_summary(text), parse_speed(text)
 
-    assert all(result.outcome in Outcome for result in results)
+    assert all(result.outcome in CheckOutcome for result in results)
     assert summary.gbps is None or "bandwidth" in text
     assert speed is None or speed >= 0
 
@@ -40,7 +40,7 @@ def test_any_text_is_survived(text: str) -> None:
 @given(JSON)
 def test_any_document_is_survived(document: Any) -> None:
     for result in parse_diag(json.dumps(document)):
-        assert result.outcome in Outcome
+        assert result.outcome in CheckOutcome
 
 
 @given(st.text(max_size=12))
@@ -48,7 +48,7 @@ def test_only_a_word_that_says_so_is_a_pass(word: str) -> None:
     found = list(parse_diag(json.dumps({"name": "memory", "results": [{"status": word}]})))
 
     good = {"pass", "passed", "warn", "warning"}
-    assert [result.outcome is Outcome.PASS for result in found] == [" ".join(word.lower().split()) in good]
+    assert [result.outcome is CheckOutcome.PASS for result in found] == [" ".join(word.lower().split()) in good]
 
 
 @given(st.integers(min_value=0), st.floats(min_value=0, max_value=1e6))

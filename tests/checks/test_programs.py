@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from healthd.checks import programs
-from healthd.checks.check import Outcome
+from healthd.checks.check import CheckOutcome
 from healthd.checks.dcgm_diag import DcgmDiag, DiagResult, parse_diag
 from healthd.checks.nccl import Nccl, parse_summary
 from healthd.checks.rdma import RdmaLoopback, parse_speed
-from tests.checks.benches import GPU1, a_bench, a_gpu, a_port, a_program, is_gone
+from tests.checks.contexts import GPU1, a_context, a_gpu, a_port, a_program, is_gone
 
 NCCL_GOOD = """\
 #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
@@ -35,24 +35,24 @@ def saying(text: str, *, status: int = 0) -> str:
 def test_right_sums_over_all_gpus_pass(tmp_path: Path) -> None:
     environ = a_program(tmp_path, "all_reduce_perf", f'echo "$@" > {tmp_path}/asked\n{saying(NCCL_GOOD)}')
 
-    result = Nccl().run(a_bench(a_gpu(), a_gpu(GPU1), environ=environ))
+    result = Nccl().run(a_context(a_gpu(), a_gpu(GPU1), environ=environ))
 
-    assert (result.status, result.figures["node"]) == (Outcome.PASS, {"gpus": 2, "bus_gbps": 312.5})
+    assert (result.status, result.figures["node"]) == (CheckOutcome.PASS, {"gpus": 2, "bus_gbps": 312.5})
     assert "-g 2" in (tmp_path / "asked").read_text()
 
 
 def test_wrong_sums_fail_whatever_the_program_says_in_the_end(tmp_path: Path) -> None:
     wrong = NCCL_GOOD.replace(": 0 OK", ": 3 FAILED")
 
-    result = Nccl().run(a_bench(a_gpu(), environ=a_program(tmp_path, "all_reduce_perf", saying(wrong))))
+    result = Nccl().run(a_context(a_gpu(), environ=a_program(tmp_path, "all_reduce_perf", saying(wrong))))
 
     assert result.why == "3 sums over 1 GPUs are wrong"
 
 
-def test_an_error_of_nccl_fails_with_its_last_words(tmp_path: Path) -> None:
+def test_an_error_of_nccl_fails_with_its_last_line(tmp_path: Path) -> None:
     environ = a_program(tmp_path, "all_reduce_perf", saying("NCCL failure: unhandled system error\n", status=3))
 
-    result = Nccl().run(a_bench(a_gpu(), environ=environ))
+    result = Nccl().run(a_context(a_gpu(), environ=environ))
 
     assert result.why == "it ended with status 3: NCCL failure: unhandled system error"
 
@@ -60,22 +60,22 @@ def test_an_error_of_nccl_fails_with_its_last_words(tmp_path: Path) -> None:
 def test_sums_that_never_come_fail_in_time_and_nothing_is_left_running(tmp_path: Path) -> None:
     environ = a_program(tmp_path, "all_reduce_perf", f"sleep 300 & echo $! > {tmp_path}/child; wait")
 
-    result = Nccl().run(a_bench(a_gpu(), environ=environ, ends=time.monotonic() + 1))
+    result = Nccl().run(a_context(a_gpu(), environ=environ, ends=time.monotonic() + 1))
 
     assert "did not end in time" in result.why
     assert is_gone(int((tmp_path / "child").read_text()))
 
 
 @pytest.mark.parametrize("output", ["", "# Out of bounds values", "# Avg bus bandwidth : x"])
-def test_a_summary_that_is_none_tells_nothing(output: str) -> None:
+def test_a_summary_that_is_none_reports_nothing(output: str) -> None:
     assert parse_summary(output) == (None, None)
 
 
 def test_without_the_program_or_a_gpu_there_is_no_sum(tmp_path: Path) -> None:
     installed = a_program(tmp_path, "all_reduce_perf", saying(NCCL_GOOD))
 
-    assert Nccl().run(a_bench(a_gpu(), environ={"PATH": "/nowhere"})).status is Outcome.SKIP
-    assert Nccl().run(a_bench(environ=installed)).status is Outcome.SKIP
+    assert Nccl().run(a_context(a_gpu(), environ={"PATH": "/nowhere"})).status is CheckOutcome.SKIP
+    assert Nccl().run(a_context(environ=installed)).status is CheckOutcome.SKIP
 
 
 BOTH_ENDS = f"""
@@ -89,15 +89,15 @@ esac
 def test_a_port_that_reaches_itself_passes_though_the_other_end_is_late(tmp_path: Path) -> None:
     environ = a_program(tmp_path, "ib_write_bw", BOTH_ENDS.replace("ASKED", str(tmp_path / "asked")))
 
-    result = RdmaLoopback().run(a_bench(ports=(a_port(),), environ=environ))
+    result = RdmaLoopback().run(a_context(ports=(a_port(),), environ=environ))
 
-    assert (result.status, result.figures["mlx5_0/1"]) == (Outcome.PASS, {"gbps": 386.91, "limit_gbps": 200})
+    assert (result.status, result.figures["mlx5_0/1"]) == (CheckOutcome.PASS, {"gbps": 386.91, "limit_gbps": 200})
 
 
 def test_a_port_that_is_too_slow_fails(tmp_path: Path) -> None:
     script = BOTH_ENDS.replace("ASKED", str(tmp_path / "asked")).replace("386.91", "99.5")
 
-    result = RdmaLoopback().run(a_bench(ports=(a_port(),), environ=a_program(tmp_path, "ib_write_bw", script)))
+    result = RdmaLoopback().run(a_context(ports=(a_port(),), environ=a_program(tmp_path, "ib_write_bw", script)))
 
     assert result.why == "mlx5_0/1: 99.5 Gb/s, and 200 must be reached"
 
@@ -105,7 +105,7 @@ def test_a_port_that_is_too_slow_fails(tmp_path: Path) -> None:
 def test_a_port_whose_listening_end_breaks_fails_with_the_words_of_the_other(tmp_path: Path) -> None:
     environ = a_program(tmp_path, "ib_write_bw", saying("Failed to modify QP to RTR\n", status=1))
 
-    result = RdmaLoopback().run(a_bench(ports=(a_port(),), environ=environ))
+    result = RdmaLoopback().run(a_context(ports=(a_port(),), environ=environ))
 
     assert "Failed to modify QP to RTR" in result.why
 
@@ -113,7 +113,7 @@ def test_a_port_whose_listening_end_breaks_fails_with_the_words_of_the_other(tmp
 def test_a_loop_that_hangs_fails_in_time(tmp_path: Path) -> None:
     environ = a_program(tmp_path, "ib_write_bw", "exec sleep 300")
 
-    result = RdmaLoopback().run(a_bench(ports=(a_port(),), environ=environ, ends=time.monotonic() + 0.5))
+    result = RdmaLoopback().run(a_context(ports=(a_port(),), environ=environ, ends=time.monotonic() + 0.5))
 
     assert result.why == "mlx5_0/1: it did not end in time"
 
@@ -122,8 +122,8 @@ def test_without_the_program_or_a_port_that_is_up_there_is_no_loop(tmp_path: Pat
     installed = a_program(tmp_path, "ib_write_bw", saying(BW_ROW))
     idle = (a_port(state="unused"), a_port("efa_0", family="efa"))
 
-    assert RdmaLoopback().run(a_bench(ports=(a_port(),), environ={"PATH": "/nowhere"})).status is Outcome.SKIP
-    assert RdmaLoopback().run(a_bench(ports=idle, environ=installed)).status is Outcome.SKIP
+    assert RdmaLoopback().run(a_context(ports=(a_port(),), environ={"PATH": "/nowhere"})).status is CheckOutcome.SKIP
+    assert RdmaLoopback().run(a_context(ports=idle, environ=installed)).status is CheckOutcome.SKIP
 
 
 def test_the_last_row_of_ib_write_bw_counts_and_nothing_else_does() -> None:
@@ -154,7 +154,7 @@ def diag(tmp_path: Path, output: str, *, status: int = 0) -> dict[str, str]:
     "output", [dcgm3("PASS"), dcgm4("Pass"), dcgm3("WARN", ["a little warm"])], ids=["3", "4", "warns"]
 )
 def test_diagnostics_that_pass_or_only_warn_pass(tmp_path: Path, output: str) -> None:
-    assert DcgmDiag().run(a_bench(environ=diag(tmp_path, output))).status is Outcome.PASS
+    assert DcgmDiag().run(a_context(environ=diag(tmp_path, output))).status is CheckOutcome.PASS
 
 
 @pytest.mark.parametrize(
@@ -166,38 +166,38 @@ def test_diagnostics_that_pass_or_only_warn_pass(tmp_path: Path, output: str) ->
     ],
     ids=["3", "4", "unknown"],
 )
-def test_diagnostics_that_fail_or_say_what_nobody_knows_fail(tmp_path: Path, output: str, why: str) -> None:
-    result = DcgmDiag().run(a_bench(environ=diag(tmp_path, output, status=226)))
+def test_diagnostics_that_fail_or_say_what_no_one_knows_fail(tmp_path: Path, output: str, why: str) -> None:
+    result = DcgmDiag().run(a_context(environ=diag(tmp_path, output, status=226)))
 
-    assert (result.status, result.why) == (Outcome.FAIL, why)
+    assert (result.status, result.why) == (CheckOutcome.FAIL, why)
 
 
 def test_what_libraries_print_before_the_json_is_passed_over() -> None:
     found = list(parse_diag("WARNING: this should not happen\n" + dcgm4("Pass")))
 
-    assert found == [DiagResult("memory", "GPU 3", Outcome.PASS, "pass")]
+    assert found == [DiagResult("memory", "GPU 3", CheckOutcome.PASS, "pass")]
 
 
 def test_diagnostics_that_were_all_skipped_say_nothing(tmp_path: Path) -> None:
-    assert DcgmDiag().run(a_bench(environ=diag(tmp_path, dcgm4("Skip")))).status is Outcome.SKIP
+    assert DcgmDiag().run(a_context(environ=diag(tmp_path, dcgm4("Skip")))).status is CheckOutcome.SKIP
 
 
 def test_without_dcgm_or_its_host_engine_it_is_skipped(tmp_path: Path) -> None:
     silent = diag(tmp_path, "Error: unable to establish a connection to the host engine", status=1)
 
-    assert DcgmDiag().run(a_bench(environ={"PATH": "/nowhere"})).status is Outcome.SKIP
-    assert DcgmDiag().run(a_bench(environ=silent)).status is Outcome.SKIP
+    assert DcgmDiag().run(a_context(environ={"PATH": "/nowhere"})).status is CheckOutcome.SKIP
+    assert DcgmDiag().run(a_context(environ=silent)).status is CheckOutcome.SKIP
 
 
 @pytest.mark.parametrize("output", ["", "{", "[]", '{"DCGM Diagnostic": {"runtime_error": "no GPU"}}', "\xff{}"])
-def test_diagnostics_without_a_result_are_no_good_news(tmp_path: Path, output: str) -> None:
-    assert DcgmDiag().run(a_bench(environ=diag(tmp_path, output, status=1))).status is Outcome.FAIL
+def test_diagnostics_without_a_result_do_not_pass(tmp_path: Path, output: str) -> None:
+    assert DcgmDiag().run(a_context(environ=diag(tmp_path, output, status=1))).status is CheckOutcome.FAIL
 
 
 def test_diagnostics_that_never_end_fail(tmp_path: Path) -> None:
     environ = a_program(tmp_path, "dcgmi", "exec sleep 300")
 
-    assert DcgmDiag(3).run(a_bench(environ=environ, ends=time.monotonic() + 0.3)).why == "level 3 did not end in time"
+    assert DcgmDiag(3).run(a_context(environ=environ, ends=time.monotonic() + 0.3)).why == "level 3 did not end in time"
 
 
 def test_a_program_that_floods_its_output_is_read_to_the_end(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from healthd.checks.check import Bench, InUse, Outcome, Result, passed
+from healthd.checks.check import CheckContext, CheckOutcome, CheckResult, InUse, passed
 from healthd.checks.running import all_checks, run_all
-from tests.checks.benches import a_bench, a_gpu
+from tests.checks.contexts import a_context, a_gpu
 
 
 class Breaks:
@@ -21,7 +21,7 @@ class Breaks:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def run(self, bench: Bench) -> Result:
+    def run(self, context: CheckContext) -> CheckResult:
         raise self._error
 
 
@@ -32,26 +32,26 @@ class Passes:
     needs = "nothing"
     is_deep = True
 
-    def run(self, bench: Bench) -> Result:
+    def run(self, context: CheckContext) -> CheckResult:
         return passed("all is well")
 
 
 def test_a_check_that_breaks_has_failed_and_the_next_one_is_run() -> None:
-    done = list(run_all([Breaks(ValueError("oops")), Passes()], a_bench()))
+    done = list(run_all([Breaks(ValueError("oops")), Passes()], a_context()))
 
-    assert [(one.name, one.status) for one in done] == [("breaks", Outcome.FAIL), ("passes", Outcome.PASS)]
+    assert [(one.name, one.status) for one in done] == [("breaks", CheckOutcome.FAIL), ("passes", CheckOutcome.PASS)]
     assert "ValueError('oops')" in done[0].why
 
 
 def test_a_check_for_which_no_time_is_left_has_failed() -> None:
-    done = list(run_all([Passes()], a_bench(ends=time.monotonic() - 1)))
+    done = list(run_all([Passes()], a_context(ends=time.monotonic() - 1)))
 
-    assert (done[0].status, done[0].why) == (Outcome.FAIL, "there was no time left for it")
+    assert (done[0].status, done[0].why) == (CheckOutcome.FAIL, "there was no time left for it")
 
 
 def test_that_somebody_computes_ends_it_all() -> None:
     with pytest.raises(InUse):
-        list(run_all([Breaks(InUse("a gang")), Passes()], a_bench()))
+        list(run_all([Breaks(InUse("a gang")), Passes()], a_context()))
 
 
 def test_names_are_unique_and_what_costs_least_comes_first() -> None:
@@ -63,14 +63,14 @@ def test_names_are_unique_and_what_costs_least_comes_first() -> None:
 
 
 def test_a_machine_without_anything_skips_everything() -> None:
-    done = list(run_all(all_checks(), a_bench(environ={"PATH": "/nowhere"})))
+    done = list(run_all(all_checks(), a_context(environ={"PATH": "/nowhere"})))
 
-    assert {one.status for one in done} == {Outcome.SKIP}
+    assert {one.status for one in done} == {CheckOutcome.SKIP}
 
 
-def test_a_good_machine_without_tools_passes_what_only_looks() -> None:
+def test_a_good_machine_without_tools_passes_the_passive_checks() -> None:
     passive = [check for check in all_checks() if not check.is_deep]
 
-    done = list(run_all(passive, a_bench(a_gpu())))
+    done = list(run_all(passive, a_context(a_gpu())))
 
-    assert {one.name for one in done if one.status is Outcome.PASS} == {"inventory", "nvlink", "pcie-width"}
+    assert {one.name for one in done if one.status is CheckOutcome.PASS} == {"inventory", "nvlink", "pcie-width"}

@@ -7,10 +7,10 @@ import threading
 from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
 
-from healthd.checks.sampling import Heard, Sampler, read_to_end
+from healthd.checks.sampling import LogRead, Sampler, read_to_end
 from healthd.core.api.model import KernelRecord
 from healthd.core.diagnosis.readings import NODE, Reading, RecordBatch, Sample
-from tests.checks.benches import NOW
+from tests.checks.contexts import NOW
 
 MOMENT = timedelta(seconds=0.5)
 
@@ -48,7 +48,7 @@ class Breaks:
         raise ZeroDivisionError("oops")
 
 
-def test_a_source_that_hangs_or_breaks_is_told_as_trouble_and_hides_nothing() -> None:
+def test_a_source_that_hangs_or_breaks_is_reported_as_trouble_and_hides_nothing() -> None:
     hangs = Hangs()
 
     samples = Sampler([hangs, Breaks(), Answers()], MOMENT).sample(NOW)
@@ -100,16 +100,16 @@ BATCHES = [RecordBatch(records=(a_record(number),), count=1, last_sequence=numbe
 
 
 async def test_a_log_that_falls_silent_was_read_to_its_end() -> None:
-    heard = await read_to_end(Log(*BATCHES, ends=False), quiet=MOMENT)
+    log_read = await read_to_end(Log(*BATCHES, ends=False), quiet=MOMENT)
 
-    assert heard == Heard([a_record(1), a_record(2)], 0)
+    assert log_read == LogRead([a_record(1), a_record(2)], 0)
 
 
 async def test_a_log_that_ends_was_read_to_its_end() -> None:
-    heard = await read_to_end(Log(*BATCHES, ends=True), quiet=timedelta(minutes=1))
+    log_read = await read_to_end(Log(*BATCHES, ends=True), quiet=timedelta(minutes=1))
 
-    assert heard == Heard([a_record(1), a_record(2)], 0)
+    assert log_read == LogRead([a_record(1), a_record(2)], 0)
 
 
 async def test_an_empty_log_has_nothing_to_say() -> None:
-    assert await read_to_end(Log(ends=False), quiet=MOMENT) == Heard([], 0)
+    assert await read_to_end(Log(ends=False), quiet=MOMENT) == LogRead([], 0)

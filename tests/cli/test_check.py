@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from healthd.cli.main import main
-from tests.checks.benches import is_gone
+from tests.checks.contexts import is_gone
 from tests.checks.test_busy import a_process
 from tests.standin import cuda, nvml
 from tests.sysfs import Sysfs, link, made, set_link
@@ -52,7 +52,7 @@ class Machine:
             self.command(*options), env=self.environ, capture_output=True, text=True, timeout=60, check=False
         )
 
-    def told(self, *options: str) -> tuple[int, dict[str, Any]]:
+    def printed(self, *options: str) -> tuple[int, dict[str, Any]]:
         done = self.check("--json", *options)
         return done.returncode, json.loads(done.stdout)
 
@@ -69,15 +69,15 @@ def machine(tmp_path: Path, libraries: Path) -> Machine:
     )
 
 
-def statuses(told: dict[str, Any]) -> dict[str, str]:
-    return {check["name"]: check["status"] for check in told["checks"]}
+def statuses(printed: dict[str, Any]) -> dict[str, str]:
+    return {check["name"]: check["status"] for check in printed["checks"]}
 
 
 def test_a_good_machine_passes(machine: Machine) -> None:
-    code, told = machine.told()
+    code, printed = machine.printed()
 
-    assert (code, told["result"], told["busy"]) == (0, "pass", [])
-    assert statuses(told) == dict.fromkeys(PASSIVE, "pass")
+    assert (code, printed["result"], printed["busy"]) == (0, "pass", [])
+    assert statuses(printed) == dict.fromkeys(PASSIVE, "pass")
 
 
 @pytest.mark.slow
@@ -85,9 +85,9 @@ def test_a_deep_check_also_copies_and_skips_what_is_not_installed(machine: Machi
     machine.cuda.play("memory 600")
     machine.nvml.play("gpus 2", "value nvmlDeviceGetMaxPcieLinkGeneration * 0")  # a stand-in has no line rate
 
-    code, told = machine.told("--deep")
+    code, printed = machine.printed("--deep")
 
-    deep = {name: status for name, status in statuses(told).items() if name not in PASSIVE}
+    deep = {name: status for name, status in statuses(printed).items() if name not in PASSIVE}
     assert deep == {
         "pcie-bandwidth": "pass",
         "gpu-memory": "pass",
@@ -98,7 +98,7 @@ def test_a_deep_check_also_copies_and_skips_what_is_not_installed(machine: Machi
     assert code == 0
 
 
-def test_a_fault_makes_the_exit_code_3_and_is_told(machine: Machine) -> None:
+def test_a_fault_makes_the_exit_code_3_and_is_reported(machine: Machine) -> None:
     machine.nvml.play("gpus 2", "field 144 1 * 1 1")
 
     done = machine.check()
@@ -112,21 +112,21 @@ def test_a_port_that_is_down_fails(machine: Machine) -> None:
     set_link(machine.port, "1: DOWN", "2: Polling")
     (machine.port / "counters" / "link_downed").write_text("1\n")
 
-    assert machine.told("--only", "nics")[0] == 3
+    assert machine.printed("--only", "nics")[0] == 3
 
 
 @pytest.mark.parametrize("option", [("--gpus", "8"), ("--nics", "8"), ("--nic-rate", "800")])
 def test_what_somebody_expects_must_be_there(machine: Machine, option: tuple[str, str]) -> None:
-    assert machine.told(*option)[0] == 3
+    assert machine.printed(*option)[0] == 3
 
 
 def test_nothing_is_done_while_nvml_counts_processes(machine: Machine) -> None:
     machine.nvml.play("gpus 2", "value nvmlDeviceGetComputeRunningProcesses 1 1")
 
-    code, told = machine.told("--deep")
+    code, printed = machine.printed("--deep")
 
-    assert (code, told["result"], told["checks"]) == (5, "busy", [])
-    assert told["busy"] == [f"1 on GPU 1 ({GPU1})"]
+    assert (code, printed["result"], printed["checks"]) == (5, "busy", [])
+    assert printed["busy"] == [f"1 on GPU 1 ({GPU1})"]
 
 
 def test_nothing_is_done_while_a_process_computes_and_it_is_named(machine: Machine) -> None:
@@ -138,48 +138,48 @@ def test_nothing_is_done_while_a_process_computes_and_it_is_named(machine: Machi
     assert "python (process 4321)" in done.stdout
 
 
-def test_whoever_insists_may_check_beside_a_process(machine: Machine) -> None:
+def test_with_force_it_checks_beside_a_process(machine: Machine) -> None:
     a_process(machine.proc, 4321, "python", "/dev/nvidia-uvm")
 
-    assert machine.told("--force")[0] == 0
+    assert machine.printed("--force")[0] == 0
 
 
 def test_memory_that_is_taken_by_somebody_who_cannot_be_seen_ends_it(machine: Machine) -> None:
     machine.cuda.play("memory 9000 8990")
 
-    code, told = machine.told("--only", "inventory", "gpu-memory")
+    code, printed = machine.printed("--only", "inventory", "gpu-memory")
 
-    assert (code, statuses(told)) == (5, {"inventory": "pass"})
-    assert "8,990 MiB of 0000:3b:00.0 are taken" in told["busy"][0]
+    assert (code, statuses(printed)) == (5, {"inventory": "pass"})
+    assert "8,990 MiB of 0000:3b:00.0 are taken" in printed["busy"][0]
 
 
-def test_whoever_insists_tests_the_memory_that_is_left(machine: Machine) -> None:
+def test_with_force_it_tests_the_memory_that_is_left(machine: Machine) -> None:
     machine.cuda.play("memory 9000 8990")
 
-    assert machine.told("--force", "--only", "gpu-memory")[0] == 0
+    assert machine.printed("--force", "--only", "gpu-memory")[0] == 0
 
 
 def test_in_a_container_the_gpus_that_it_was_not_given_are_not_missed(machine: Machine) -> None:
     machine.nvml.play("gpus 1")
 
-    assert machine.told("--gpus", "1", "--only", "inventory")[0] == 0
-    assert machine.told("--gpus", "2", "--only", "inventory")[0] == 3
+    assert machine.printed("--gpus", "1", "--only", "inventory")[0] == 0
+    assert machine.printed("--gpus", "2", "--only", "inventory")[0] == 3
 
 
 def test_a_deep_check_that_is_named_is_run_without_deep(machine: Machine) -> None:
-    code, told = machine.told("--only", "gpu-memory")
+    code, printed = machine.printed("--only", "gpu-memory")
 
-    assert (code, statuses(told)) == (0, {"gpu-memory": "pass"})
+    assert (code, statuses(printed)) == (0, {"gpu-memory": "pass"})
 
 
 @pytest.mark.slow
 def test_a_driver_that_hangs_fails_in_time(machine: Machine) -> None:
     machine.nvml.play("hang nvmlInit *")
 
-    code, told = machine.told("--timeout", "2s")
+    code, printed = machine.printed("--timeout", "2s")
 
     assert code == 3
-    assert "no time left" in told["checks"][0]["why"] or "NVML cannot be asked" in told["checks"][0]["why"]
+    assert "no time left" in printed["checks"][0]["why"] or "NVML cannot be asked" in printed["checks"][0]["why"]
 
 
 def test_sigterm_ends_also_what_was_started(machine: Machine) -> None:

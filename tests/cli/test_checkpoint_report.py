@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from healthd.cli.main import main
-from healthd.core.checkpoint.verification import Report
+from healthd.core.checkpoint.verification import VerificationReport
 from tests.checkpoints.builders import safetensors_bytes
 
 
@@ -23,10 +23,10 @@ def saved(tmp_path: Path) -> Path:
     return folder
 
 
-def report_of(folder: Path, *options: str) -> Report:
+def report_of(folder: Path, *options: str) -> VerificationReport:
     words = folder.parent / "last-words"
     assert main(["checkpoints", "report", str(folder), f"--to={words}", *options]) == 0
-    return msgspec.json.decode(words.read_bytes(), type=Report)
+    return msgspec.json.decode(words.read_bytes(), type=VerificationReport)
 
 
 def test_the_newest_that_holds_is_reported_with_its_size_and_those_that_do_not(saved: Path) -> None:
@@ -39,7 +39,7 @@ def test_the_newest_that_holds_is_reported_with_its_size_and_those_that_do_not(s
     assert report.free > 0
 
 
-def test_older_ones_than_asked_for_are_not_looked_at(saved: Path) -> None:
+def test_older_ones_than_asked_for_are_not_read(saved: Path) -> None:
     report = report_of(saved, "--newer-than=7")
 
     assert report.found is None
@@ -47,16 +47,16 @@ def test_older_ones_than_asked_for_are_not_looked_at(saved: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
-    assert report_of(tmp_path / "later") == Report()
+    assert report_of(tmp_path / "later") == VerificationReport()
 
 
-def test_a_format_that_nobody_knows_is_a_reason_in_the_answer(saved: Path) -> None:
+def test_a_format_that_no_one_knows_is_a_reason_in_the_answer(saved: Path) -> None:
     (refused,) = report_of(saved, "--format=nonsense").rejected
 
     assert "unknown checkpoint format 'nonsense'" in refused.reason
 
 
-def test_a_quick_look_does_not_read_what_has_a_checksum(tmp_path: Path) -> None:
+def test_a_quick_check_does_not_read_what_has_a_checksum(tmp_path: Path) -> None:
     """It is for a gang that runs: nobody wants its file server to read a terabyte every few minutes."""
     with zipfile.ZipFile(tmp_path / "step_3.pt", "w") as archive:
         archive.writestr("a/data.pkl", b"\x80\x02}.")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from healthd.cli.config import ConfigError, load, parse
-from healthd.cli.config_keys import Key, keys_of, sections_of, spell
+from healthd.cli.config_keys import ConfigKey, keys_of, sections_of, spell
 from healthd.cli.config_reference import reference
 from healthd.cli.errors import UserError
 from healthd.cli.main import main
@@ -147,7 +147,7 @@ def test_the_rules_on_the_page_about_the_kernel_log_are_good() -> None:
         ("blame: device", "tier: awful", "10:13: judge.rules.tier: must be a tier (record, "),
         ("ib.symbol_error", "ib.symbol_eror", "11:37: judge.rules.reading: nothing reads 'ib.symbol_eror'; did you"),
         ("site-symbols", "site-mydrv-fatal", "3:3: judge: rules has more than one rule named site-mydrv-fatal"),
-        ("fs-read-only reboot", "oom reboot", "3:11: judge.tiers: oom tells of faults of the application"),
+        ("fs-read-only reboot", "oom reboot", "3:11: judge.tiers: oom reports faults of the application"),
         ("    - {", "    -\n    - {", "11:6: judge.rules: a rule needs a name and a summary"),
         ("  rules:", "  rules: 7\n  x:", "4:10: judge.rules: must be a list, each item of it keys such as `name: …`"),
     ],
@@ -316,7 +316,7 @@ ALL_KEYS = [(name, key) for name, section in sections_of(Config) for key in keys
 
 
 @pytest.mark.parametrize(("section", "key"), ALL_KEYS, ids=[f"{name}.{key.name}" for name, key in ALL_KEYS])
-def test_every_default_may_be_written_out(section: str, key: Key) -> None:
+def test_every_default_may_be_written_out(section: str, key: ConfigKey) -> None:
     assert parse(f"{section}: {{{key.name}: {spell(key.default)}}}".encode(), "f") == Config()
 
 

@@ -21,7 +21,7 @@ from healthd.core.api import (
     ObjectMeta,
 )
 from healthd.core.config import CheckpointsPolicy, Config
-from healthd.core.report.doctor import HintPolicy, Level, Remark, examine
+from healthd.core.report.doctor import HintPolicy, Remark, RemarkLevel, examine
 from healthd.core.report.doctor.rights import CONTROLLER
 from tests.builders import a_job, a_node, a_nodehealth, a_pod
 from tests.fakes import ManualClock, counting_uids
@@ -94,10 +94,10 @@ async def test_plain_pods_are_seen_before_healthd_remembers_them(cluster: Embedd
     assert "annotation healthd.dev/restart" not in " ".join(remark.what for remark in examine(chart))
 
 
-REMARK = Remark(Level.PREVENTS, "the gate is shut", "nobody comes in", "open it")
+REMARK = Remark(RemarkLevel.PREVENTS, "the gate is shut", "nobody comes in", "open it")
 
 
-def test_a_remark_is_told_with_its_reason_and_what_to_do() -> None:
+def test_a_remark_is_reported_with_its_reason_and_what_to_do() -> None:
     text = as_text(parse_target("job/train", "research"), [REMARK])
 
     assert text == (
@@ -106,16 +106,16 @@ def test_a_remark_is_told_with_its_reason_and_what_to_do() -> None:
     )
 
 
-def test_a_gang_in_order_is_told_in_one_line() -> None:
+def test_a_gang_in_order_is_reported_in_one_line() -> None:
     text = as_text(parse_target("job/train", "research"), [])
 
     assert text == "job/train in research: nothing stands in the way of a recovery"
 
 
 def test_programs_read_the_same() -> None:
-    told = json.loads(as_json(parse_target("job/train", "research"), [REMARK]))
+    reported = json.loads(as_json(parse_target("job/train", "research"), [REMARK]))
 
-    assert told["remarks"] == [
+    assert reported["remarks"] == [
         {"level": "prevents", "what": "the gate is shut", "why": "nobody comes in", "remedy": "open it"}
     ]
 
@@ -135,7 +135,7 @@ async def test_a_format_that_is_declared_wrong_prevents_a_recovery(cluster: Embe
     chart = await read_chart(cluster, parse_target("job/train", "default"))
 
     (remark,) = [each for each in examine(chart) if "checkpoint-format" in each.what]
-    assert remark.level is Level.PREVENTS
+    assert remark.level is RemarkLevel.PREVENTS
     assert "is no YAML" in remark.what
 
 
@@ -161,7 +161,9 @@ class Secretive(WithRights):
         raise Forbidden(f"{type(obj).__name__} is forbidden")
 
 
-async def doctored(cluster: EmbeddedCluster, kind: type[WithRights], granted: Collection[str] = ()) -> dict[str, Level]:
+async def doctored(
+    cluster: EmbeddedCluster, kind: type[WithRights], granted: Collection[str] = ()
+) -> dict[str, RemarkLevel]:
     """What is said of the rights for plain pods that save on a claim."""
     await cluster.create(a_pod("healthd-controller-1", namespace="healthd-system", labels=CONTROLLER))
     notes = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": "pvc://runs/x"}
@@ -171,10 +173,10 @@ async def doctored(cluster: EmbeddedCluster, kind: type[WithRights], granted: Co
     return {remark.what: remark.level for remark in remarks if "controller may" in remark.what}
 
 
-async def test_rights_that_the_controller_lacks_are_told(cluster: EmbeddedCluster) -> None:
+async def test_rights_that_the_controller_lacks_are_reported(cluster: EmbeddedCluster) -> None:
     assert await doctored(cluster, WithRights) == {
-        "the controller may not guard plain pods in default": Level.PREVENTS,
-        "the controller may not run busybox:1.36 to verify pvc://runs/x": Level.PREVENTS,
+        "the controller may not guard plain pods in default": RemarkLevel.PREVENTS,
+        "the controller may not run busybox:1.36 to verify pvc://runs/x": RemarkLevel.PREVENTS,
     }
 
 
@@ -185,7 +187,7 @@ async def test_rights_that_it_has_are_not(cluster: EmbeddedCluster) -> None:
 
 
 async def test_rights_that_one_may_not_ask_about_are_no_error(cluster: EmbeddedCluster) -> None:
-    assert set((await doctored(cluster, Secretive)).values()) == {Level.NOTE}
+    assert set((await doctored(cluster, Secretive)).values()) == {RemarkLevel.NOTE}
 
 
 async def test_the_account_of_the_controller_is_asked_about_in_the_gangs_own_namespace(
@@ -203,7 +205,7 @@ async def test_the_account_of_the_controller_is_asked_about_in_the_gangs_own_nam
     }
 
 
-async def test_looking_changes_nothing(cluster: EmbeddedCluster) -> None:
+async def test_reading_changes_nothing(cluster: EmbeddedCluster) -> None:
     before = await cluster.create(a_job())
 
     await read_chart(cluster, parse_target("job/train", "default"))

@@ -90,14 +90,14 @@ def test_without_a_name_every_recovery_is_a_line(state: Path, capsys: pytest.Cap
     assert [line.split()[0] for line in lines] == ["RECOVERY", "train-1", "train-2"]
 
 
-def test_a_recovery_is_told_by_name(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recovery_is_explained_by_name(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "train-2", "--state", str(state)]) == 0
 
     assert capsys.readouterr().out.startswith("train-2: Recovered")
 
 
 @pytest.mark.parametrize("said", ["job/train", "jobs/train", "Job/train"])
-def test_the_newest_recovery_of_a_gang_is_told_however_its_kind_is_spelled(
+def test_the_newest_recovery_of_a_gang_is_explained_however_its_kind_is_spelled(
     state: Path, capsys: pytest.CaptureFixture[str], said: str
 ) -> None:
     assert main(["explain", said, "--state", str(state)]) == 0
@@ -123,11 +123,11 @@ def test_the_logs_of_every_attempt_that_was_stopped_are_named(
         (state / "logs" / f"attempt-{number}").mkdir(parents=True)
 
     assert main(["explain", "train-1", "--state", str(state)]) == 0
-    told = [line.strip() for line in capsys.readouterr().out.splitlines() if "/logs/" in line]
-    assert told == [f"{state}/logs/attempt-0", f"{state}/logs/attempt-1"]
+    reported = [line.strip() for line in capsys.readouterr().out.splitlines() if "/logs/" in line]
+    assert reported == [f"{state}/logs/attempt-0", f"{state}/logs/attempt-1"]
 
 
-def test_a_gang_that_still_runs_has_no_last_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gang_that_still_runs_has_no_last_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = a_state(tmp_path / "train", ["train-1"], HELD)
     (state / "logs" / "attempt-0").mkdir(parents=True)
 
@@ -165,7 +165,7 @@ def test_a_place_without_state_is_named_and_left_alone(tmp_path: Path, capsys: p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_gang_that_nothing_has_happened_to_is_told_what_a_fault_would_cost(
+def test_a_gang_without_recoveries_shows_what_a_fault_would_cost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = a_state(tmp_path / "calm", [], job=a_saving_job())
@@ -178,16 +178,16 @@ def test_a_gang_that_nothing_has_happened_to_is_told_what_a_fault_would_cost(
     assert "/c/step_8 would be refused: torn" in " ".join(more)
 
 
-def test_programs_are_told_it_in_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_get_it_in_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = a_state(tmp_path / "calm", [], job=a_saving_job())
 
     assert main(["explain", "train", "--state", str(state), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["recovery"], told["gang"], told["at_stake"]["newest_step"]) == (None, "Job train", 7)
-    assert told["at_stake"]["lost_ms"] > 0
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["recovery"], reported["gang"], reported["at_stake"]["newest_step"]) == (None, "Job train", 7)
+    assert reported["at_stake"]["lost_ms"] > 0
 
 
-def test_a_gang_that_was_recovered_is_told_it_beside_its_story(
+def test_a_gang_that_was_recovered_has_the_cost_beside_its_history(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     state = a_state(tmp_path / "again", ["train-1", "train-2"], job=a_saving_job())
@@ -201,7 +201,7 @@ def test_a_gang_that_was_recovered_is_told_it_beside_its_story(
     assert "a fault now would cost" in newest
 
 
-def test_while_a_recovery_runs_it_is_told_what_this_fault_has_cost(
+def test_while_a_recovery_runs_it_shows_what_this_fault_has_cost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stopping = TimelineEntry(phase=Phase.STOPPING, at=START, message="stop first")
@@ -210,9 +210,9 @@ def test_while_a_recovery_runs_it_is_told_what_this_fault_has_cost(
     state = a_state(tmp_path / "now", ["train-1"], status, job=a_saving_job(before))
 
     assert main(["explain", "job/train", "--state", str(state)]) == 0
-    told = capsys.readouterr().out
-    assert "the newest checkpoint that was seen to be good was 9m old when the fault came" in told
-    assert "The next fault" not in told
+    reported = capsys.readouterr().out
+    assert "the newest checkpoint that was seen to be good was 9m old when the fault came" in reported
+    assert "The next fault" not in reported
 
 
 def test_a_run_without_recoveries_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,7 +136,7 @@ def test_a_folder_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "Is a directory" in capsys.readouterr().err
 
 
-def test_a_reader_that_leaves_early_hears_no_complaint(tmp_path: Path) -> None:
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "long.log"
     path.write_text(LOG.replace("[ 8123.004512]", "kern  :err   : [ 8123.004512]") * 5000)
     command = [sys.executable, "-m", "healthd.cli.main", "klog", "--json", str(path)]
@@ -303,12 +303,12 @@ def test_dmesg_does_not_say_who_wrote_a_line_and_that_is_said_once(level: bytes)
         "2026-04-07T03:14:15.000001+00:00 node17 kernel: [    1.0] ",
     ],
 )
-def test_a_line_that_says_that_the_kernel_wrote_it_needs_no_word(head: str) -> None:
+def test_a_line_with_the_kernels_facility_needs_no_note(head: str) -> None:
     said = healthd("klog", "--json", stdin=head.encode() + UNSIGNED.partition(b"] ")[2])
 
     assert len(said.stdout.splitlines()) == 1
     assert said.stderr == b""
 
 
-def test_lines_that_mean_nothing_need_no_word() -> None:
+def test_lines_that_mean_nothing_need_no_note() -> None:
     assert healthd("klog", "--json", stdin=b"[    1.0] usb 1-1: new high-speed USB device\n").stderr == b""

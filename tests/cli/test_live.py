@@ -41,7 +41,7 @@ def test_what_a_rank_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in "".join(drawn(80, 24, ["\x1b[2J"]))
 
 
-def test_the_newest_attempt_is_heard(tmp_path: Path) -> None:
+def test_the_newest_attempt_is_shown(tmp_path: Path) -> None:
     for attempt, text in (("2", "old\n"), ("10", "loading\n10 %\r50 %\r90 %\n")):
         (tmp_path / "logs" / f"attempt-{attempt}").mkdir(parents=True)
         (tmp_path / "logs" / f"attempt-{attempt}" / "rank-0.log").write_text(text)

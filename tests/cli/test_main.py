@@ -133,7 +133,7 @@ def test_a_reader_that_went_away_ends_the_command_quietly() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["klog LOG", "rules", "status", "check --only inventory", "config --reference"])
-def test_a_table_that_nobody_reads_to_its_end_ends_quietly(arguments: str, log: Path) -> None:
+def test_a_table_that_no_one_reads_to_its_end_ends_quietly(arguments: str, log: Path) -> None:
     done = in_a_shell(f"{arguments} | true".replace("LOG", str(log)))
 
     assert (done.returncode, done.stderr) in ((141, ""), (0, ""))  # 0: the pipe took all before it was closed

@@ -34,7 +34,7 @@ def test_a_daemon_is_called_dead_only_where_the_processes_of_the_host_can_be_see
     assert daemons(tmp_path) == [("services.persistenced", "dead")]
 
 
-def test_without_the_run_of_the_host_its_daemons_are_not_looked_at(tmp_path: Path) -> None:
+def test_without_the_run_of_the_host_its_daemons_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
 
     assert daemons(tmp_path) == []

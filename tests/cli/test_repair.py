@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from healthd.checks.check import Outcome
-from healthd.checks.report import Done, Report
+from healthd.checks.check import CheckOutcome
+from healthd.checks.report import CheckReport, FinishedCheck
 from healthd.cli.main import main
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
@@ -45,9 +45,9 @@ def repaired_at(state: Path) -> datetime | None:
     return datetime.fromisoformat(said) if said else None
 
 
-def a_report(folder: Path, status: Outcome, at: datetime) -> str:
-    done = Done(name="ecc", status=status, why="a row waits", seconds=0, figures={})
-    report = Report(node="slot-2", at=at, result=str(status), checks=[done])
+def a_report(folder: Path, status: CheckOutcome, at: datetime) -> str:
+    done = FinishedCheck(name="ecc", status=status, why="a row waits", seconds=0, figures={})
+    report = CheckReport(node="slot-2", at=at, result=str(status), checks=[done])
     path = folder / "report.json"
     path.write_bytes(msgspec.json.encode(report))
     return str(path)
@@ -55,14 +55,14 @@ def a_report(folder: Path, status: Outcome, at: datetime) -> str:
 
 def test_a_node_that_was_checked_is_repaired_from_then_on(state: Path, tmp_path: Path) -> None:
     checked_at = SystemClock().now() - timedelta(minutes=10)
-    report = a_report(tmp_path, Outcome.PASS, checked_at)
+    report = a_report(tmp_path, CheckOutcome.PASS, checked_at)
 
     assert main(["repair", "slot-2", "--state", str(state), "--checked", report]) == 0
     assert repaired_at(state) == checked_at
 
 
 def test_a_node_whose_check_failed_is_not(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = a_report(tmp_path, Outcome.FAIL, SystemClock().now())
+    report = a_report(tmp_path, CheckOutcome.FAIL, SystemClock().now())
 
     assert main(["repair", "slot-2", "--state", str(state), "--checked", report]) == 2
     assert repaired_at(state) is None
@@ -81,6 +81,6 @@ def test_what_is_no_report_marks_nothing(
     assert repaired_at(state) is None
 
 
-def test_without_a_report_it_is_somebodys_word(state: Path) -> None:
+def test_without_a_report_the_annotation_alone_counts(state: Path) -> None:
     assert main(["repair", "slot-2", "--state", str(state)]) == 0
     assert repaired_at(state) is not None

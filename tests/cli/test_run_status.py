@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from healthd.cli.main import main
-from healthd.cli.run import say_no_gpu
+from healthd.cli.run import log_no_gpu
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import ChosenCheckpoint, Job, PodStatus
@@ -51,10 +51,10 @@ def begin(state: Path, folder: Path) -> None:
 def test_a_run_is_shown_from_any_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--name", "llama"]) == 0
 
-    told = capsys.readouterr().out
-    assert told.startswith("run llama was stopped\n")
+    reported = capsys.readouterr().out
+    assert reported.startswith("run llama was stopped\n")
     for words in (f"started in   {tmp_path}/llama", "python t.py (2 ranks", "slot-0       idle", "slot-1       spare"):
-        assert words in told
+        assert words in reported
 
 
 def test_a_run_whose_healthd_was_killed_has_no_ranks_and_the_same_command_goes_on(
@@ -71,18 +71,18 @@ def test_a_run_whose_healthd_was_killed_has_no_ranks_and_the_same_command_goes_o
     asyncio.run(was_killed())
 
     assert main(["status", "--name", "llama"]) == 3
-    told = capsys.readouterr().out
-    assert told.startswith("run llama was interrupted\n")
-    assert "slot-0       idle" in told
-    assert "way out      the same command" in told
+    reported = capsys.readouterr().out
+    assert reported.startswith("run llama was interrupted\n")
+    assert "slot-0       idle" in reported
+    assert "way out      the same command" in reported
 
 
 @pytest.mark.usefixtures("runs")
 def test_it_is_also_shown_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     main(["status", "--name", "llama", "--json"])
 
-    told = json.loads(capsys.readouterr().out)
-    assert (told["run"]["name"], told["run"]["standing"]) == ("llama", "stopped")
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["run"]["name"], reported["run"]["standing"]) == ("llama", "stopped")
 
 
 @pytest.mark.usefixtures("runs")
@@ -100,6 +100,6 @@ def test_explain_finds_the_run_that_it_is_asked_about(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(("on_bus", "level"), [([], "info"), (["0000:3b:00.0"], "warning")])
 def test_gpus_that_cannot_be_found_are_a_warning_where_the_bus_has_them(on_bus: list[str], level: str) -> None:
     with capture_logs() as logs:
-        say_no_gpu("NVML: not found", on_bus)
+        log_no_gpu("NVML: not found", on_bus)
 
     assert [line["log_level"] for line in logs] == [level]

@@ -24,7 +24,7 @@ from healthd.cli.status import EXIT
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import Device, Nic, NodeHealth, NodeHealthStatus, ObjectMeta
-from healthd.core.api.model import Action, Blame, Finding, Severity, Verdict
+from healthd.core.api.model import Blame, Finding, RepairAction, Severity, Verdict
 from healthd.local.state import database
 from tests.fakes import START, ManualClock, counting_uids
 from tests.standin.nvml import StandIn, build
@@ -57,9 +57,9 @@ class Machine:
         self.standin.play("gpus 2")
 
     def configure(self, **probes: str) -> None:
-        told = "".join(f"  {key}: {value}\n" for key, value in probes.items())
+        printed = "".join(f"  {key}: {value}\n" for key, value in probes.items())
         self.config.write_text(
-            f"host_root: {self.root}\nprobes:\n{told}kernel_log:\n  source: file\n  path: {self.log}\n"
+            f"host_root: {self.root}\nprobes:\n{printed}kernel_log:\n  source: file\n  path: {self.log}\n"
         )
 
     def happened(self, text: str, *, ago: timedelta = timedelta(0)) -> None:
@@ -71,7 +71,7 @@ class Machine:
     def status(self, *options: str) -> subprocess.CompletedProcess[str]:
         return healthd("status", "--config", str(self.config), *options, environ=self.standin.environ)
 
-    def told(self, *options: str) -> dict[str, Any]:
+    def printed(self, *options: str) -> dict[str, Any]:
         done = self.status("--json", *options)
         answer: dict[str, Any] = json.loads(done.stdout)
         assert done.returncode == EXIT[Verdict(answer["verdict"])]
@@ -94,18 +94,18 @@ def machine(tmp_path: Path, library: Path) -> Machine:
 
 
 def test_a_healthy_machine_is_shown_with_its_gpus_and_ports(machine: Machine) -> None:
-    told = machine.told()
+    printed = machine.printed()
 
-    assert told["verdict"] == "healthy"
-    assert [(gpu["pci"], gpu["state"], gpu["nvlinksUp"], gpu["remap"]) for gpu in told["gpus"]] == [
+    assert printed["verdict"] == "healthy"
+    assert [(gpu["pci"], gpu["state"], gpu["nvlinksUp"], gpu["remap"]) for gpu in printed["gpus"]] == [
         (GPU0, "ok", 18, "ok"),
         (GPU1, "ok", 18, "ok"),
     ]
-    assert [(port["device"], port["rail"], port["state"], port["rateGbps"]) for port in told["ports"]] == [
+    assert [(port["device"], port["rail"], port["state"], port["rateGbps"]) for port in printed["ports"]] == [
         ("mlx5_0", 0, "up", 400),
         ("mlx5_1", 1, "up", 400),
     ]
-    assert told["unread"] == []
+    assert printed["unread"] == []
 
 
 def test_a_machine_without_gpus_says_so(tmp_path: Path) -> None:
@@ -126,62 +126,62 @@ def test_a_broken_gpu_makes_the_exit_code_3(machine: Machine) -> None:
     assert "takes the node out" in done.stdout
 
 
-def test_what_must_hold_is_told_as_seen_now_and_counts(machine: Machine) -> None:
+def test_what_must_hold_is_reported_as_seen_now_and_counts(machine: Machine) -> None:
     machine.standin.play("gpus 2", "error nvmlDeviceGetTemperature 1 15")
 
-    told = machine.told()
+    printed = machine.printed()
 
-    lost = [(seen["finding"]["id"], seen["holdsS"]) for seen in told["seenNow"] if seen["finding"]["device"] == GPU1]
+    lost = [(seen["finding"]["id"], seen["holdsS"]) for seen in printed["seenNow"] if seen["finding"]["device"] == GPU1]
     assert (f"{GPU1}/nvml-gpu-lost", 30) in lost
-    assert f"{GPU1}/nvml-gpu-lost" not in [finding["id"] for finding in told["findings"]]
-    assert told["verdict"] == "unhealthy"
+    assert f"{GPU1}/nvml-gpu-lost" not in [finding["id"] for finding in printed["findings"]]
+    assert printed["verdict"] == "unhealthy"
 
 
 def test_the_kernel_log_of_this_boot_is_judged(machine: Machine) -> None:
     machine.happened(XID_79, ago=timedelta(minutes=10))
 
-    told = machine.told()
+    printed = machine.printed()
 
-    assert [(finding["id"], finding["quarantines"]) for finding in told["findings"]] == [(f"{GPU0}/xid-79", True)]
-    assert told["verdict"] == "unhealthy"
+    assert [(finding["id"], finding["quarantines"]) for finding in printed["findings"]] == [(f"{GPU0}/xid-79", True)]
+    assert printed["verdict"] == "unhealthy"
 
 
-def test_what_has_faded_is_not_told(machine: Machine) -> None:
+def test_what_has_faded_is_not_reported(machine: Machine) -> None:
     with machine.log.open("a") as log:
         log.write("2001-01-01T00:00:00+00:00 gpu-17 kernel: " + XID_79 + "\n")
 
-    told = machine.told()
+    printed = machine.printed()
 
-    assert told["findings"] == []
+    assert printed["findings"] == []
 
 
 def test_a_kernel_log_that_cannot_be_read_makes_it_unknown(machine: Machine) -> None:
     machine.log.unlink()
 
-    told = machine.told()
+    printed = machine.printed()
 
-    assert told["verdict"] == "unknown"
-    assert [one["source"] for one in told["unread"]] == ["kernel log"]
+    assert printed["verdict"] == "unknown"
+    assert [one["source"] for one in printed["unread"]] == ["kernel log"]
 
 
 def test_a_library_that_is_broken_is_unknown_and_no_fault(machine: Machine) -> None:
     machine.standin.play("error nvmlInit * 999")
 
-    told = machine.told()
+    printed = machine.printed()
 
-    assert told["verdict"] == "unknown"
-    assert "nvml" in [one["source"] for one in told["unread"]]
-    assert [gpu["state"] for gpu in told["gpus"]] == ["not read", "not read"]
+    assert printed["verdict"] == "unknown"
+    assert "nvml" in [one["source"] for one in printed["unread"]]
+    assert [gpu["state"] for gpu in printed["gpus"]] == ["not read", "not read"]
 
 
 @pytest.mark.parametrize("statement", ["gpus 0", "error nvmlInit * 9", "error nvmlDeviceGetHandleByIndex * 15"])
 def test_gpus_on_the_bus_that_nvml_does_not_show_make_it_unknown(machine: Machine, statement: str) -> None:
     machine.standin.play("gpus 2", statement)
 
-    told = machine.told()
+    printed = machine.printed()
 
-    assert told["verdict"] == "unknown"
-    assert [one["source"] for one in told["unread"]] == ["nvml"]
+    assert printed["verdict"] == "unknown"
+    assert [one["source"] for one in printed["unread"]] == ["nvml"]
 
 
 def test_a_machine_without_gpus_is_not_blind_for_want_of_nvml(tmp_path: Path, library: Path) -> None:
@@ -190,13 +190,13 @@ def test_a_machine_without_gpus_is_not_blind_for_want_of_nvml(tmp_path: Path, li
         (machine.sys.root / "bus/pci/devices" / pci).unlink()
     machine.standin.play("error nvmlInit * 9")
 
-    told = machine.told()
+    printed = machine.printed()
 
-    assert (told["verdict"], told["unread"]) == ("healthy", [])
+    assert (printed["verdict"], printed["unread"]) == ("healthy", [])
 
 
 @pytest.mark.slow
-def test_whoever_watches_sees_what_comes(machine: Machine) -> None:
+def test_watching_shows_what_comes(machine: Machine) -> None:
     command = [sys.executable, "-m", "healthd.cli.main", "status", "--config", str(machine.config), "--json", "--watch"]
 
     with subprocess.Popen(command, env=machine.standin.environ, stdout=subprocess.PIPE) as process:
@@ -214,21 +214,21 @@ def test_whoever_watches_sees_what_comes(machine: Machine) -> None:
 def test_a_driver_that_hangs_is_shown_as_unknown_beside_all_the_rest(machine: Machine) -> None:
     machine.standin.play("hang nvmlInit *")
 
-    told = machine.told("--timeout", "3s")
+    printed = machine.printed("--timeout", "3s")
 
-    assert told["verdict"] == "unknown"
-    assert "did not answer within" in next(one["why"] for one in told["unread"] if one["source"] == "nvml")
-    assert [port["state"] for port in told["ports"]] == ["up", "up"]
+    assert printed["verdict"] == "unknown"
+    assert "did not answer within" in next(one["why"] for one in printed["unread"] if one["source"] == "nvml")
+    assert [port["state"] for port in printed["ports"]] == ["up", "up"]
 
 
 def test_a_port_that_lost_its_link_is_down(machine: Machine) -> None:
     set_link(machine.ports[1], "1: DOWN", "2: Polling")
     (machine.ports[1] / "counters" / "link_downed").write_text("1\n")
 
-    told = machine.told()
+    printed = machine.printed()
 
-    assert [port["state"] for port in told["ports"]] == ["up", "down"]
-    assert told["verdict"] == "unhealthy"
+    assert [port["state"] for port in printed["ports"]] == ["up", "down"]
+    assert printed["verdict"] == "unhealthy"
 
 
 def test_a_rule_that_is_switched_off_says_nothing(machine: Machine) -> None:
@@ -236,9 +236,9 @@ def test_a_rule_that_is_switched_off_says_nothing(machine: Machine) -> None:
     with machine.config.open("a") as config:
         config.write("judge:\n  off: [nvml-row-remap-failure]\n")
 
-    told = machine.told()
+    printed = machine.printed()
 
-    assert told["verdict"] == "healthy"
+    assert printed["verdict"] == "healthy"
 
 
 def test_a_pipe_gets_no_colours_and_each_rule_is_explained_once(machine: Machine) -> None:
@@ -257,17 +257,17 @@ def test_names_in_the_kernel_log_cannot_drive_the_terminal(machine: Machine) -> 
     assert "\x1b" not in machine.status().stdout
 
 
-HEARD = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+LAST_SEEN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 LOST = Finding(
     id=f"{GPU0}/xid-79",
     device=GPU0,
     rule="xid-79",
     severity=Severity.FATAL,
-    action=Action.REBOOT_NODE,
+    action=RepairAction.REBOOT_NODE,
     blame=Blame.DEVICE,
     message="The GPU fell off the bus.",
-    raised_at=HEARD,
-    last_at=HEARD,
+    raised_at=LAST_SEEN,
+    last_at=LAST_SEEN,
     quarantines=True,
 )
 
@@ -279,15 +279,15 @@ def a_report(verdict: Verdict, *findings: Finding) -> NodeHealth:
         findings=list(findings),
         inventory=[Device(pci=GPU0, index=0, name="H100")],
         nics=[Nic(pci="0000:50:00.0", port=1, device="mlx5_0", family="ib", rail=0)],
-        seen_at=HEARD,
+        seen_at=LAST_SEEN,
     )
     return NodeHealth(metadata=ObjectMeta(name="gpu-17"), status=status)
 
 
 def test_what_an_agent_published_is_shown_without_what_was_cleared() -> None:
-    cleared = msgspec.structs.replace(LOST, id="node/x", cleared_at=HEARD, cleared_by="repair")
+    cleared = msgspec.structs.replace(LOST, id="node/x", cleared_at=LAST_SEEN, cleared_by="repair")
 
-    status = published("gpu-17", a_report(Verdict.UNHEALTHY, LOST, cleared), HEARD + timedelta(minutes=5))
+    status = published("gpu-17", a_report(Verdict.UNHEALTHY, LOST, cleared), LAST_SEEN + timedelta(minutes=5))
 
     assert (status.verdict, status.findings, status.unread) == (Verdict.UNHEALTHY, [LOST], [])
     assert [gpu.pci for gpu in status.gpus] == [GPU0]
@@ -298,7 +298,7 @@ def test_what_an_agent_published_is_shown_without_what_was_cleared() -> None:
     ("said", "is_now"), [(Verdict.HEALTHY, Verdict.UNKNOWN), (Verdict.UNHEALTHY, Verdict.UNHEALTHY)]
 )
 def test_an_agent_that_is_silent_takes_back_only_what_was_good(said: Verdict, is_now: Verdict) -> None:
-    status = published("gpu-17", a_report(said), HEARD + timedelta(hours=5))
+    status = published("gpu-17", a_report(said), LAST_SEEN + timedelta(hours=5))
 
     assert (status.verdict, status.unread[0].source) == (is_now, "agent")
 
@@ -313,8 +313,8 @@ def state(tmp_path: Path) -> Path:
             database(tmp_path / "train"), clock=ManualClock(), new_uid=counting_uids()
         ) as cluster:
             await cluster.create(NodeHealth(metadata=ObjectMeta(name="slot-2")))
-            told = msgspec.to_builtins(NodeHealthStatus(verdict=Verdict.UNHEALTHY, message="broken", seen_at=START))
-            await cluster.patch(NodeHealth, "slot-2", {"status": told}, subresource="status")
+            printed = msgspec.to_builtins(NodeHealthStatus(verdict=Verdict.UNHEALTHY, message="broken", seen_at=START))
+            await cluster.patch(NodeHealth, "slot-2", {"status": printed}, subresource="status")
 
     asyncio.run(fill())
     return tmp_path / "train"
@@ -325,9 +325,9 @@ def test_a_node_is_shown_as_its_agent_published_it(state: Path, capsys: pytest.C
     assert "slot-2 is unhealthy: broken" in capsys.readouterr().out
 
 
-def test_a_node_of_which_nobody_spoke_is_a_usage_error(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_node_of_which_no_one_spoke_is_a_usage_error(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--node", "slot-9", "--state", str(state)]) == 2
-    assert "no agent has said anything of a node 'slot-9'" in capsys.readouterr().err
+    assert "no agent has reported on a node 'slot-9'" in capsys.readouterr().err
 
 
 def test_a_timeout_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

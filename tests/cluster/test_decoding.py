@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.embedded.store import Key, Store
+from healthd.cluster.embedded.store import RowKey, SqliteStore
 from healthd.cluster.informer import Informer, Watched
 from healthd.cluster.port import EventType, Invalid, Unavailable, Unreadable
 from healthd.cluster.remote import wire
@@ -87,19 +87,19 @@ def test_what_is_nested_beyond_all_measure_is_an_error_of_the_cluster() -> None:
         wire.parse_page(Pod, deep)
 
 
-class Stage:
+class InformerOverStore:
     """An informer of the pods of an embedded cluster whose store holds what no API server would let in."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.store = Store(None, history=100, durable=False)
+        self.store = SqliteStore(None, history=100, durable=False)
         self.cluster = EmbeddedCluster(self.store, self.clock, counting_uids(), bookmark_every=1)
-        self.told: list[Unreadable] = []
-        self.informer = Informer(self.cluster, self.clock, [Watched(kind=Pod)], self.told.append)
+        self.reported: list[Unreadable] = []
+        self.informer = Informer(self.cluster, self.clock, [Watched(kind=Pod)], self.reported.append)
 
     def spoil(self, name: str) -> None:
         """What stands there from now on cannot be read."""
-        key = Key("pods", "default", name)
+        key = RowKey("pods", "default", name)
         body = json.loads(self.store.read(key) or b"{}")
         version = self.store.head() + 1
         body["metadata"]["resourceVersion"] = str(version)
@@ -108,45 +108,45 @@ class Stage:
 
 
 async def test_a_mirror_keeps_what_it_last_saw_of_it_and_follows_the_others() -> None:
-    stage = Stage()
-    with stage.cluster:
-        await stage.cluster.create(a_pod("bad"))
-        async with TaskOf(stage.informer):
-            stage.spoil("bad")
-            await stage.cluster.create(a_pod("good"))
+    informer_over_store = InformerOverStore()
+    with informer_over_store.cluster:
+        await informer_over_store.cluster.create(a_pod("bad"))
+        async with TaskOf(informer_over_store.informer):
+            informer_over_store.spoil("bad")
+            await informer_over_store.cluster.create(a_pod("good"))
             await settle()
-            after_the_watch = await names(stage.informer)
-            stage.informer._kept[Pod].heard("1", stage.clock.now())
-            await stage.informer._list(stage.informer._kept[Pod])
-            after_a_list = await names(stage.informer)
+            after_the_watch = await names(informer_over_store.informer)
+            informer_over_store.informer._kept[Pod].updated("1", informer_over_store.clock.now())
+            await informer_over_store.informer._list(informer_over_store.informer._kept[Pod])
+            after_a_list = await names(informer_over_store.informer)
 
         assert after_the_watch == after_a_list == ["bad", "good"]
-        assert {each.name for each in stage.told} == {"bad"}
+        assert {each.name for each in informer_over_store.reported} == {"bad"}
 
 
 async def test_a_mirror_drops_what_is_deleted_while_it_cannot_be_read() -> None:
-    stage = Stage()
-    with stage.cluster:
-        await stage.cluster.create(a_pod("bad"))
-        async with TaskOf(stage.informer):
-            stage.spoil("bad")
-            await stage.cluster.delete(Pod, "bad", namespace="default")
+    informer_over_store = InformerOverStore()
+    with informer_over_store.cluster:
+        await informer_over_store.cluster.create(a_pod("bad"))
+        async with TaskOf(informer_over_store.informer):
+            informer_over_store.spoil("bad")
+            await informer_over_store.cluster.delete(Pod, "bad", namespace="default")
             await settle()
-            left = await names(stage.informer)
+            left = await names(informer_over_store.informer)
 
         assert left == []
 
 
 async def test_an_embedded_list_names_what_it_leaves_out() -> None:
-    stage = Stage()
-    with stage.cluster:
-        await stage.cluster.create(a_pod("bad"))
-        stage.spoil("bad")
-        listed = await stage.cluster.list(Pod)
+    informer_over_store = InformerOverStore()
+    with informer_over_store.cluster:
+        await informer_over_store.cluster.create(a_pod("bad"))
+        informer_over_store.spoil("bad")
+        listed = await informer_over_store.cluster.list(Pod)
 
         assert (listed.items, [each.name for each in listed.unreadable]) == ([], ["bad"])
         with pytest.raises(Invalid):
-            await stage.cluster.get(Pod, "bad", "default")
+            await informer_over_store.cluster.get(Pod, "bad", "default")
 
 
 class TaskOf:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.embedded.store import Key
+from healthd.cluster.embedded.store import RowKey
 from healthd.cluster.embedded.watch import FOREIGN_TICK
 from healthd.cluster.port import Event, EventType, Gone, Invalid, Unavailable
 from healthd.core.api import ChosenCheckpoint, Lease, Node, Pod, Recovery
@@ -75,7 +75,7 @@ async def test_fields_that_no_struct_names_are_kept(cluster: EmbeddedCluster) ->
     await cluster.patch(Pod, "pod-a", {"spec": {"hostIPC": True}}, namespace="default")
     await cluster.patch(Pod, "pod-a", {"spec": {"nodeName": "node-a"}}, namespace="default")
 
-    body = json.loads(cluster._store.read(Key("pods", "default", "pod-a")) or "null")
+    body = json.loads(cluster._store.read(RowKey("pods", "default", "pod-a")) or "null")
 
     assert body["spec"]["hostIPC"] is True
     assert body["spec"]["nodeName"] == "node-a"
@@ -147,7 +147,7 @@ async def test_bookmarks_are_rare(cluster: EmbeddedCluster, follow: Follow) -> N
     assert len(follower.seen) <= 20
 
 
-async def test_slow_watcher_is_told_that_history_is_gone(cluster: EmbeddedCluster) -> None:
+async def test_slow_watcher_gets_expired(cluster: EmbeddedCluster) -> None:
     node = await cluster.create(a_node())
     events = cluster.watch(Node, since=node.metadata.resource_version)
     await relabel(cluster, 1)

@@ -62,9 +62,9 @@ def names(pods: list[Pod]) -> list[str]:
 
 def changes_of(informer: Informer) -> list[Change]:
     """All that it tells from now on."""
-    told: list[Change] = []
-    informer.listen(told.append)
-    return told
+    notified: list[Change] = []
+    informer.listen(notified.append)
+    return notified
 
 
 async def end(cluster: EmbeddedCluster, name: str, phase: str = "Failed") -> None:
@@ -112,7 +112,7 @@ async def test_an_index_that_is_called_as_a_label_answers_for_it(
         assert (await blind.list(Pod, **train)).items == []
 
 
-async def test_it_finds_nothing_before_it_has_looked(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+async def test_it_finds_nothing_before_its_first_list(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
     informer = Informer(link, clock, [PODS])
 
     assert not informer.is_synced
@@ -142,18 +142,18 @@ async def test_index_follows_every_change(cluster: EmbeddedCluster, link: Link, 
         assert informer._store(Pod).indexed("gang", "three") == []
 
 
-async def test_it_tells_what_changed(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+async def test_it_reports_what_changed(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
     last = await cluster.create(a_pod("a"))
     async with mirroring(link, clock) as informer:
-        told = changes_of(informer)
+        notified = changes_of(informer)
         new = await cluster.create(a_pod("b"))
         await cluster.delete(Pod, "a", namespace="default")
         await settle()
 
-    assert [(each.kind, each.key) for each in told] == [(Pod, Key("default", "b")), (Pod, Key("default", "a"))]
-    assert (told[0].obj, told[0].last) == (new, None)
-    assert told[1].obj is None
-    assert told[1].last.metadata.uid == last.metadata.uid
+    assert [(each.kind, each.key) for each in notified] == [(Pod, Key("default", "b")), (Pod, Key("default", "a"))]
+    assert (notified[0].obj, notified[0].last) == (new, None)
+    assert notified[1].obj is None
+    assert notified[1].last.metadata.uid == last.metadata.uid
 
 
 async def test_change_of_a_deleted_pod_carries_its_last_state(
@@ -161,19 +161,19 @@ async def test_change_of_a_deleted_pod_carries_its_last_state(
 ) -> None:
     await cluster.create(a_pod("a", node="node-1", gang="train"))
     async with mirroring(link, clock) as informer:
-        told = changes_of(informer)
+        notified = changes_of(informer)
         await end(cluster, "a")
 
-        assert told[-1].obj is None
-        assert told[-1].last.status.phase == "Failed"
+        assert notified[-1].obj is None
+        assert notified[-1].last.status.phase == "Failed"
 
 
-async def test_pod_deleted_while_nobody_watched_goes_in_its_last_known_state_as_of_the_new_list(
+async def test_pod_deleted_without_a_watch_goes_in_its_last_known_state_as_of_the_new_list(
     cluster: EmbeddedCluster, link: Link, clock: ManualClock
 ) -> None:
     pod = await cluster.create(a_pod("a", node="node-1"))
     async with mirroring(link, clock) as informer:
-        told = changes_of(informer)
+        notified = changes_of(informer)
         link.cut(Gone("too old"))
         await settle()
         await end(cluster, "a")
@@ -181,16 +181,16 @@ async def test_pod_deleted_while_nobody_watched_goes_in_its_last_known_state_as_
         await clock.run_for(MINUTE)
 
         listed = await cluster.list(Pod)
-        assert told == [Change(Pod, Key("default", "a"), None, pod, listed.resource_version)]
+        assert notified == [Change(Pod, Key("default", "a"), None, pod, listed.resource_version)]
         assert (await informer.list(Pod)).items == []
 
 
-async def test_pod_made_anew_while_nobody_watched_is_another_pod(
+async def test_pod_made_anew_without_a_watch_is_another_pod(
     cluster: EmbeddedCluster, link: Link, clock: ManualClock
 ) -> None:
     former = await cluster.create(a_pod("a"))
     async with mirroring(link, clock) as informer:
-        told = changes_of(informer)
+        notified = changes_of(informer)
         link.cut(Gone("too old"))
         await settle()
         await cluster.delete(Pod, "a", namespace="default")
@@ -199,21 +199,21 @@ async def test_pod_made_anew_while_nobody_watched_is_another_pod(
         await clock.run_for(MINUTE)
 
         assert await informer.get(Pod, "a", "default") == latter
-        assert [(each.obj, each.last) for each in told] == [(latter, former)]
+        assert [(each.obj, each.last) for each in notified] == [(latter, former)]
 
 
 async def test_pod_that_left_the_selection_is_gone(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
     await cluster.create(a_pod("a", gang="train"))
     async with mirroring(link, clock, Watched(kind=Pod, labels={LABEL_GANG: None})) as informer:
-        told = changes_of(informer)
+        notified = changes_of(informer)
         await cluster.patch(Pod, "a", {"metadata": {"labels": {LABEL_GANG: None}}}, namespace="default")
         await settle()
 
-        assert [each.obj for each in told] == [None]
+        assert [each.obj for each in notified] == [None]
         assert (await informer.list(Pod)).items == []
 
 
-async def test_it_says_how_long_it_has_heard_nothing(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+async def test_it_says_how_old_its_last_update_is(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
     async with mirroring(link, clock) as informer:
         link.cut(Unavailable("no route"))
         await clock.run_for(5 * MINUTE)
@@ -225,7 +225,9 @@ async def test_it_says_how_long_it_has_heard_nothing(cluster: EmbeddedCluster, l
         assert informer.stale_for(clock.now()) < MINUTE
 
 
-async def test_what_it_never_heard_of_grows_stale_too(cluster: EmbeddedCluster, link: Link, clock: ManualClock) -> None:
+async def test_a_kind_that_was_never_listed_grows_stale_too(
+    cluster: EmbeddedCluster, link: Link, clock: ManualClock
+) -> None:
     link.cut(Unavailable("no route"))
     async with mirroring(link, clock) as informer:
         first = informer.stale_for(clock.now())

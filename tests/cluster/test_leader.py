@@ -129,7 +129,7 @@ async def test_leader_that_is_cut_off_ends_before_another_begins(
         assert isinstance(one.running.exception(), Deposed)
 
 
-async def test_short_outage_deposes_nobody(cluster: EmbeddedCluster, clock: ManualClock) -> None:
+async def test_short_outage_deposes_no_one(cluster: EmbeddedCluster, clock: ManualClock) -> None:
     link = Link(cluster)
     one = Process("one", link, clock)
     async with candidates(one):
@@ -141,7 +141,7 @@ async def test_short_outage_deposes_nobody(cluster: EmbeddedCluster, clock: Manu
         assert one.leads
 
 
-async def test_lost_answer_to_a_renewal_deposes_nobody(cluster: EmbeddedCluster, clock: ManualClock) -> None:
+async def test_lost_answer_to_a_renewal_deposes_no_leader(cluster: EmbeddedCluster, clock: ManualClock) -> None:
     one = Process("one", cluster, clock)
     async with candidates(one):
         unseen = {"spec": {"renewTime": clock.now() + SECOND}}

@@ -12,7 +12,7 @@ from healthd.cluster.port import Conflict
 from healthd.core.api import TAINT_QUARANTINED, Node, NodeManifest, ObjectMeta
 from healthd.core.node.quarantine import Record, cordon_patch, uncordon_patch
 from healthd.core.recovery.spares import Claim, claim_patch, return_patch, settle_patch
-from tests.agent.counting import CountingCluster
+from tests.agent.request_log import CountingCluster
 from tests.fakes import START, ManualClock, counting_uids
 
 FUTURE = {"key": "nvidia.com/gpu", "effect": "NoSchedule", "graceful": {"seconds": 30}}

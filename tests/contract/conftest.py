@@ -23,7 +23,7 @@ from tests.builders import a_node
 from tests.cluster import fakes
 from tests.fakes import START, ManualClock, counting_uids
 from tests.lab.control_plane import ControlPlane, Options
-from tests.simulation.truth import Truth
+from tests.simulation.ground_truth import GroundTruth
 
 CRDS = Path(__file__).parents[2] / "deploy" / "crds.yaml"
 
@@ -66,13 +66,13 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     path = tmp_path / "cluster.db" if request.param == "embedded-file" else None
     between_seconds = ManualClock(START + timedelta(milliseconds=300))
     with EmbeddedCluster.open(path, clock=between_seconds, new_uid=counting_uids()) as embedded:
-        yield Truth(embedded, "person", lambda _: None) if request.param == "simulated" else embedded
+        yield GroundTruth(embedded, "person", lambda _: None) if request.param == "simulated" else embedded
 
 
 @pytest.fixture
 def compact(cluster: Cluster, request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Makes the cluster forget its history before a version."""
-    if isinstance(cluster, Truth):
+    if isinstance(cluster, GroundTruth):
         return cluster.compact
     if isinstance(cluster, EmbeddedCluster):
         return partial(fakes.compact, cluster)
@@ -95,7 +95,7 @@ def name(request: pytest.FixtureRequest) -> str:
 def namespace(name: str, cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace that belongs to this test alone, as does that with `-2` after it."""
     names = [f"ns-{name}", f"ns-{name}-2"]
-    if isinstance(cluster, EmbeddedCluster | Truth):
+    if isinstance(cluster, EmbeddedCluster | GroundTruth):
         yield names[0]
         return
     real: ControlPlane = request.getfixturevalue("api_server")

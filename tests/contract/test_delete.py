@@ -101,7 +101,9 @@ async def test_grace_of_the_request_beats_that_of_the_pod(
     assert (await cluster.get(Pod, name, namespace)).metadata.deletion_grace_period_seconds == 7
 
 
-async def test_kubelets_word_removes_the_pod(cluster: Cluster, name: str, namespace: str, node: Node) -> None:
+async def test_the_kubelets_confirmation_removes_the_pod(
+    cluster: Cluster, name: str, namespace: str, node: Node
+) -> None:
     await bound_pod(cluster, name, namespace, node)
     await cluster.delete(Pod, name, namespace=namespace)
     await cluster.delete(Pod, name, namespace=namespace, grace_seconds=0)

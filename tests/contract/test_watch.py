@@ -179,7 +179,7 @@ async def test_object_that_goes_on_matching_is_modified(cluster: Cluster, name: 
     assert (await next_object(events, MODIFIED)).metadata.labels == {"gang": name, "more": "1"}
 
 
-async def test_object_that_never_matches_is_never_told(cluster: Cluster, name: str) -> None:
+async def test_object_that_never_matches_is_never_reported(cluster: Cluster, name: str) -> None:
     since = (await cluster.list(Node)).resource_version
     await cluster.create(a_node(f"{name}-no"))
     await cluster.patch(Node, f"{name}-no", {"metadata": {"labels": {"gang": "other"}}})

@@ -46,7 +46,7 @@ class Link:
         return call
 
 
-class Stage:
+class Replicas:
     """A cluster with a running gang of two on `node-0` and `node-1`, and replicas of the controller."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from healthd.gangs import ADAPTERS
 from tests.builders import a_pod, a_recovery
 from tests.core.gangs import a_root
 from tests.fakes import START, ManualClock, counting_uids
-from tests.scenarios.stage import Stage
+from tests.scenarios.scenario import Scenario
 
 T = TypeVar("T", bound=Slim)
 
@@ -57,24 +57,24 @@ async def test_a_record_of_more_pods_than_an_object_holds_is_an_error_and_is_not
 
 
 async def test_a_gang_that_its_user_set_going_is_not_stopped_by_what_was_decided_before() -> None:
-    stage = Stage(ranks=2, spares=0)
-    await stage.run_for(minutes=1)
-    stage.crash(0)
-    before = await stage.run_until(Phase.STOPPING)
-    stage.suspend()
-    await stage.run_until(Phase.SUPERSEDED)
-    stage.resume()
+    scenario = Scenario(ranks=2, spares=0)
+    await scenario.run_for(minutes=1)
+    scenario.crash(0)
+    before = await scenario.run_until(Phase.STOPPING)
+    scenario.suspend()
+    await scenario.run_until(Phase.SUPERSEDED)
+    scenario.resume()
 
     with pytest.raises(Conflict, match="it is now in Superseded"):
         await perform(
-            stage.cluster,
+            scenario.cluster,
             StopGang(before.metadata.name),
             recovery=before,
-            view=GangView(root=stage.root),
+            view=GangView(root=scenario.root),
             adapter=ADAPTERS["Job"],
         )
 
-    assert not stage.root.suspended
+    assert not scenario.root.suspended
 
 
 async def test_of_pods_whose_end_is_proven_only_what_another_finalizer_keeps_stays_and_is_called_failed() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from healthd.controller.cluster_state import KEPT_DEPARTED, ClusterState, GangKey, ObjectKey
+from healthd.controller.cluster_state import KEPT_DELETED, ClusterState, GangKey, ObjectKey
 from healthd.core.api import (
     ANNOTATION_RESTART,
     Condition,
@@ -67,14 +67,14 @@ def test_a_pod_touches_its_gang_alone() -> None:
     assert cluster_state.dirty_keys == {TRAIN}
 
 
-def test_a_node_that_goes_bad_touches_whoever_runs_there() -> None:
+def test_a_node_that_goes_bad_touches_the_gangs_there() -> None:
     cluster_state = a_cluster_state(JOB, stored(a_node("node-a")), member())
     cluster_state.upsert(stored(a_node("node-a", taints=[Taint(key="healthd.dev/quarantined")]), 2))
 
     assert cluster_state.dirty_keys == {TRAIN}
 
 
-def test_a_heartbeat_of_a_node_touches_nobody() -> None:
+def test_a_heartbeat_of_a_node_touches_no_one() -> None:
     later = Condition(type="Ready", status="True", reason="KubeletReady", last_heartbeat_time=START)
     cluster_state = a_cluster_state(JOB, stored(a_node("node-a")), member())
     cluster_state.upsert(stored(a_node("node-a", conditions=[later]), 2))
@@ -82,7 +82,7 @@ def test_a_heartbeat_of_a_node_touches_nobody() -> None:
     assert cluster_state.dirty_keys == set()
 
 
-def test_a_node_on_which_no_gang_runs_touches_nobody() -> None:
+def test_a_node_on_which_no_gang_runs_touches_no_one() -> None:
     cluster_state = a_cluster_state(JOB, member())
     cluster_state.upsert(stored(a_node("node-z", unschedulable=True)))
 
@@ -215,7 +215,7 @@ def test_both_a_gang_and_the_recovery_of_its_namesake_are_attended_to() -> None:
     assert {gang.uid for gang in cluster_state.gangs(TRAIN)} == {"uid-train", "uid-former"}
 
 
-def test_a_gang_that_did_not_ask_for_it_is_nobodys_business() -> None:
+def test_a_gang_that_did_not_ask_for_it_is_ignored() -> None:
     cluster_state = a_cluster_state(stored(a_job("train", annotations={ANNOTATION_RESTART: ""})))
 
     assert cluster_state.gangs(TRAIN) == []
@@ -296,7 +296,7 @@ def test_nothing_is_kept_of_members_that_were_forgotten() -> None:
     cluster_state = a_cluster_state(sized(2, 1), ranked(0), ranked(1))
     cluster_state.upsert(sized(1, 2))
     cluster_state.remove(ranked(1), 3)
-    for number in range(KEPT_DEPARTED):
+    for number in range(KEPT_DELETED):
         other = member(f"other-{number}", version=4)
         cluster_state.upsert(other)
         cluster_state.remove(other, 5)
@@ -341,7 +341,7 @@ def test_a_recovery_that_was_deleted_after_its_end_is_gone() -> None:
     assert cluster_state.active(gang_ref(JOB)) is None
 
 
-def test_the_gang_of_a_lost_recovery_is_looked_at_also_when_it_is_gone() -> None:
+def test_the_gang_of_a_lost_recovery_is_read_also_when_it_is_gone() -> None:
     cluster_state = a_cluster_state(stored(a_recovery(gang=JOB, status=GOING_ON), 2))
     cluster_state.remove(stored(a_recovery(gang=JOB, status=GOING_ON), 3))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from healthd.controller.events import EventText, tell_move
+from healthd.controller.events import EventText, events_of
 from healthd.core.api import Node, RecoveryStatus, RejectedCheckpoint, TimelineEntry
 from healthd.core.api.model import Phase
 from healthd.gangs import ADAPTERS
@@ -17,9 +17,9 @@ def entry(phase: Phase, message: str = "so it is") -> TimelineEntry:
     return TimelineEntry(phase=phase, at=START, message=message)
 
 
-def told(before: RecoveryStatus, after: RecoveryStatus, nodes: dict[str, Node] = NODES) -> list[EventText]:
+def reported(before: RecoveryStatus, after: RecoveryStatus, nodes: dict[str, Node] = NODES) -> list[EventText]:
     """The events of a step."""
-    return list(tell_move(a_recovery(status=before), a_recovery(status=after), ADAPTERS["Job"], nodes.get))
+    return list(events_of(a_recovery(status=before), a_recovery(status=after), ADAPTERS["Job"], nodes.get))
 
 
 def on(events: list[EventText]) -> list[tuple[str, str, str]]:
@@ -27,57 +27,57 @@ def on(events: list[EventText]) -> list[tuple[str, str, str]]:
     return [(event.about.kind, event.about.name, event.reason) for event in events]
 
 
-def test_a_phase_is_told_on_the_recovery_and_on_the_job() -> None:
-    events = told(RecoveryStatus(), RecoveryStatus(phase=Phase.CONFIRMING, timeline=[entry(Phase.CONFIRMING)]))
+def test_a_phase_is_reported_on_the_recovery_and_on_the_job() -> None:
+    events = reported(RecoveryStatus(), RecoveryStatus(phase=Phase.CONFIRMING, timeline=[entry(Phase.CONFIRMING)]))
 
     assert on(events) == [("Recovery", "train-1", "Confirming"), ("Job", "train", "RecoveryConfirming")]
 
 
-def test_what_only_healthd_cares_for_is_not_told_on_the_job() -> None:
-    events = told(RecoveryStatus(), RecoveryStatus(phase=Phase.FENCING, timeline=[entry(Phase.FENCING)]))
+def test_what_only_healthd_cares_for_is_not_reported_on_the_job() -> None:
+    events = reported(RecoveryStatus(), RecoveryStatus(phase=Phase.FENCING, timeline=[entry(Phase.FENCING)]))
 
     assert on(events) == [("Recovery", "train-1", "Fencing")]
 
 
-def test_a_node_is_told_that_a_gang_leaves_it() -> None:
+def test_a_node_gets_an_event_when_a_gang_leaves_it() -> None:
     after = RecoveryStatus(phase=Phase.STOPPING, timeline=[entry(Phase.STOPPING)], causes=[a_cause(node="bad")])
-    events = told(RecoveryStatus(), after)
+    events = reported(RecoveryStatus(), after)
 
     assert ("Node", "bad", "GangStopping") in on(events)
     assert events[-1].about.uid == "uid-bad"
 
 
-def test_a_spare_is_told_that_a_gang_takes_it() -> None:
+def test_a_spare_gets_an_event_when_a_gang_takes_it() -> None:
     after = RecoveryStatus(phase=Phase.STARTING, timeline=[entry(Phase.STARTING)], replacements={"bad": "spare"})
 
-    assert ("Node", "spare", "GangStarting") in on(told(RecoveryStatus(), after))
+    assert ("Node", "spare", "GangStarting") in on(reported(RecoveryStatus(), after))
 
 
-def test_a_node_that_is_gone_is_told_nothing() -> None:
+def test_a_node_that_is_gone_gets_no_event() -> None:
     after = RecoveryStatus(phase=Phase.STOPPING, timeline=[entry(Phase.STOPPING)], causes=[a_cause(node="bad")])
 
-    assert all(kind != "Node" for kind, _, _ in on(told(RecoveryStatus(), after, nodes={})))
+    assert all(kind != "Node" for kind, _, _ in on(reported(RecoveryStatus(), after, nodes={})))
 
 
-def test_each_reason_of_a_hold_is_told_though_the_timeline_has_one_entry() -> None:
+def test_each_reason_of_a_hold_is_reported_though_the_timeline_has_one_entry() -> None:
     before = RecoveryStatus(phase=Phase.HELD, timeline=[entry(Phase.HELD, "no spare")])
     after = RecoveryStatus(phase=Phase.HELD, timeline=[entry(Phase.HELD, "no checkpoint")])
 
-    first = told(before, after)[0]
+    first = reported(before, after)[0]
 
     assert (first.kind, first.message) == ("Warning", "no checkpoint")
 
 
-def test_a_write_that_enters_no_phase_tells_nothing() -> None:
+def test_a_write_that_enters_no_phase_reports_nothing() -> None:
     status = RecoveryStatus(phase=Phase.STOPPING, timeline=[entry(Phase.STOPPING)])
 
-    assert told(status, status) == []
+    assert reported(status, status) == []
 
 
-def test_a_checkpoint_that_is_refused_is_told_once() -> None:
+def test_a_checkpoint_that_is_refused_is_reported_once() -> None:
     torn = [RejectedCheckpoint(path="/step_9", step=9, reason="torn")]
-    first = told(RecoveryStatus(phase=Phase.CHOOSING), RecoveryStatus(phase=Phase.CHOOSING, rejected=torn))
-    again = told(RecoveryStatus(rejected=torn), RecoveryStatus(rejected=torn))
+    first = reported(RecoveryStatus(phase=Phase.CHOOSING), RecoveryStatus(phase=Phase.CHOOSING, rejected=torn))
+    again = reported(RecoveryStatus(rejected=torn), RecoveryStatus(rejected=torn))
 
     assert [(event.reason, event.message) for event in first] == [("CheckpointRejected", "/step_9: torn")]
     assert again == []

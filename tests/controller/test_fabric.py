@@ -28,7 +28,7 @@ class Hall:
         self.clock = ManualClock()
         self.cluster_state = ClusterState(ADAPTERS)
         self.metrics = Metrics()
-        self.told: list[tuple[str, str, str]] = []
+        self.reported: list[tuple[str, str, str]] = []
         self.blind = ""
         self._version = 0
         for number in range(20):
@@ -38,7 +38,7 @@ class Hall:
 
     def _hear(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
         del message
-        self.told.append((about.name, kind, reason))
+        self.reported.append((about.name, kind, reason))
 
     def report(self, changed: Mapping[str, Mapping[str, int]] | None = None) -> None:
         """All agents publish; those in *changed* something else than nothing."""
@@ -72,19 +72,19 @@ async def hall() -> AsyncIterator[Hall]:
     await hall.end()
 
 
-async def test_a_quiet_fabric_is_shown_and_nothing_is_told(hall: Hall) -> None:
+async def test_a_quiet_fabric_is_shown_and_nothing_is_reported(hall: Hall) -> None:
     hall.report()
     await hall.pass_time()
 
     assert (hall.shown("outliers"), hall.shown("congested")) == (0, 0)
-    assert hall.told == []
+    assert hall.reported == []
 
 
-async def test_a_port_that_stands_out_is_told_once_on_its_node(hall: Hall) -> None:
+async def test_a_port_that_stands_out_is_reported_once_on_its_node(hall: Hall) -> None:
     hall.report({"n7": {LOST: 18}})
     await hall.pass_time(10 * EVERY)
 
-    assert hall.told == [("n7", "Warning", "PortStandsOut")]
+    assert hall.reported == [("n7", "Warning", "PortStandsOut")]
     assert hall.shown("outliers") == 1
 
 
@@ -92,7 +92,7 @@ async def test_a_port_that_stands_out_by_two_counters_is_one_port(hall: Hall) ->
     hall.report({"n7": {LOST: 18, NOTICES: 22}})
     await hall.pass_time()
 
-    assert len(hall.told) == 1
+    assert len(hall.reported) == 1
     assert hall.shown("outliers") == 1
 
 
@@ -101,44 +101,44 @@ async def test_it_is_over_when_it_was_like_the_others_for_half_an_hour(hall: Hal
     await hall.pass_time()
     hall.report()
     await hall.pass_time(OVER_AFTER - EVERY)
-    before = list(hall.told)
+    before = list(hall.reported)
     await hall.pass_time(EVERY)
 
     assert len(before) == 1
-    assert hall.told[1:] == [("n7", "Normal", "PortStandsOutOver")]
+    assert hall.reported[1:] == [("n7", "Normal", "PortStandsOutOver")]
 
 
-async def test_a_port_that_stands_out_now_and_then_is_told_once(hall: Hall) -> None:
+async def test_a_port_that_stands_out_now_and_then_is_reported_once(hall: Hall) -> None:
     for _ in range(4):
         hall.report({"n7": {LOST: 18}})
         await hall.pass_time()
         hall.report()
         await hall.pass_time(OVER_AFTER / 2)
 
-    assert len(hall.told) == 1
+    assert len(hall.reported) == 1
 
 
-async def test_congestion_of_a_rail_is_shown_and_told_on_no_node(hall: Hall) -> None:
+async def test_congestion_of_a_rail_is_shown_and_reported_on_no_node(hall: Hall) -> None:
     hall.report({f"n{number}": {NOTICES: 22, LOST: 18} for number in range(12)})
     await hall.pass_time()
 
-    assert hall.told == []
+    assert hall.reported == []
     assert (hall.shown("outliers"), hall.shown("congested")) == (0, 12)
 
 
-async def test_on_an_old_sight_of_the_cluster_nothing_is_told(hall: Hall) -> None:
+async def test_with_a_stale_cache_nothing_is_reported(hall: Hall) -> None:
     hall.blind = "the watch is gone"
     hall.report({"n7": {LOST: 18}})
     await hall.pass_time()
 
-    assert hall.told == []
+    assert hall.reported == []
     assert hall.shown("outliers") is None
 
 
-async def test_a_node_that_left_is_not_told_of(hall: Hall) -> None:
+async def test_a_node_that_left_gets_no_event(hall: Hall) -> None:
     hall.report({"n7": {LOST: 18}})
     hall.cluster_state.remove(a_node("n7"))
     await hall.pass_time()
 
     assert hall.shown("outliers") == 1
-    assert hall.told == []
+    assert hall.reported == []

@@ -44,7 +44,7 @@ class Counted:
         return call
 
 
-class Stage:
+class NoticedGang:
     """A gang of two on their nodes, as it was noticed."""
 
     def __init__(self) -> None:
@@ -93,123 +93,123 @@ class Stage:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def scenario() -> NoticedGang:
+    return NoticedGang()
 
 
 def boot(snapshot: FreshRead, node: str) -> str:
     return snapshot.view.nodes[node].status.node_info.boot_id
 
 
-async def test_the_boot_of_a_node_is_what_it_is_now_where_the_fence_asks_for_it(stage: Stage) -> None:
-    recovery = await stage.set_up(Phase.FENCING, pods=PODS)
-    await stage.reboot("node-1")
+async def test_the_boot_of_a_node_is_what_it_is_now_where_the_fence_asks_for_it(scenario: NoticedGang) -> None:
+    recovery = await scenario.set_up(Phase.FENCING, pods=PODS)
+    await scenario.reboot("node-1")
 
-    assert boot(await stage.snapshot(recovery), "node-1") == "boot-2"
+    assert boot(await scenario.snapshot(recovery), "node-1") == "boot-2"
 
 
-async def test_a_node_that_a_fault_is_put_down_to_is_read_again_in_every_phase(stage: Stage) -> None:
-    recovery = await stage.set_up(Phase.CONFIRMING)
-    await stage.cluster.patch(Node, "node-1", {"spec": {"unschedulable": True}})
+async def test_a_node_that_a_fault_is_put_down_to_is_read_again_in_every_phase(scenario: NoticedGang) -> None:
+    recovery = await scenario.set_up(Phase.CONFIRMING)
+    await scenario.cluster.patch(Node, "node-1", {"spec": {"unschedulable": True}})
 
-    snapshot = await stage.snapshot(recovery, blamed=["node-1"])
+    snapshot = await scenario.snapshot(recovery, blamed=["node-1"])
 
     assert snapshot.view.nodes["node-1"].spec.unschedulable
 
 
-async def test_where_nobody_asks_for_it_no_boot_is_known_rather_than_an_old_one(stage: Stage) -> None:
-    recovery = await stage.set_up(Phase.CHOOSING)
+async def test_where_no_one_asks_for_it_no_boot_is_known_rather_than_an_old_one(scenario: NoticedGang) -> None:
+    recovery = await scenario.set_up(Phase.CHOOSING)
 
-    assert boot(await stage.snapshot(recovery), "node-1") == ""
+    assert boot(await scenario.snapshot(recovery), "node-1") == ""
 
 
-async def test_a_node_that_seems_to_have_booted_is_looked_at_while_the_gang_is_stopped(stage: Stage) -> None:
+async def test_a_node_that_seems_to_have_booted_is_read_while_the_gang_is_stopped(scenario: NoticedGang) -> None:
     known = [msgspec.structs.replace(pod, boot_id="boot-1") for pod in PODS]
-    recovery = await stage.set_up(Phase.STOPPING, pods=known)
-    await stage.reboot("node-1")
-    unnoticed = await stage.snapshot(recovery)
-    await read_everything(stage.cluster, stage.cluster_state, ADAPTERS)
+    recovery = await scenario.set_up(Phase.STOPPING, pods=known)
+    await scenario.reboot("node-1")
+    unnoticed = await scenario.snapshot(recovery)
+    await read_everything(scenario.cluster, scenario.cluster_state, ADAPTERS)
 
-    snapshot = await stage.snapshot(recovery)
+    snapshot = await scenario.snapshot(recovery)
 
     assert boot(unnoticed, "node-1") == ""
     assert (boot(snapshot, "node-0"), boot(snapshot, "node-1")) == ("", "boot-2")
 
 
-async def test_a_pod_that_nobody_noticed_is_seen_before_the_stop_is_called_complete(stage: Stage) -> None:
-    recovery = await stage.set_up(Phase.STOPPING)
+async def test_a_pod_that_no_one_noticed_is_seen_before_the_stop_is_called_complete(scenario: NoticedGang) -> None:
+    recovery = await scenario.set_up(Phase.STOPPING)
     labels = {"batch.kubernetes.io/job-name": "train"}
-    await stage.cluster.create(a_pod("train-late", node="node-0", owner=stage.job, labels=labels))
-    await stage.stop_job()
+    await scenario.cluster.create(a_pod("train-late", node="node-0", owner=scenario.job, labels=labels))
+    await scenario.stop_job()
 
-    snapshot = await stage.snapshot(recovery)
+    snapshot = await scenario.snapshot(recovery)
 
     assert [pod.metadata.name for pod in snapshot.view.pods] == ["train-0", "train-1", "train-late"]
 
 
-async def test_a_pod_whose_last_words_are_on_their_way_is_waited_for(stage: Stage) -> None:
-    recovery = await stage.set_up(Phase.FENCING, pods=PODS)
-    await stage.cluster.delete(Pod, "train-0", namespace="default", grace_seconds=0)
-    assert (await stage.snapshot(recovery)).awaited == ("train-0",)
+async def test_a_pod_whose_termination_status_is_pending_is_waited_for(scenario: NoticedGang) -> None:
+    recovery = await scenario.set_up(Phase.FENCING, pods=PODS)
+    await scenario.cluster.delete(Pod, "train-0", namespace="default", grace_seconds=0)
+    assert (await scenario.snapshot(recovery)).awaited == ("train-0",)
 
-    await read_everything(stage.cluster, stage.cluster_state, ADAPTERS)
-    snapshot = await stage.snapshot(recovery)
+    await read_everything(scenario.cluster, scenario.cluster_state, ADAPTERS)
+    snapshot = await scenario.snapshot(recovery)
 
     assert snapshot.awaited == ()
     assert [pod.metadata.name for pod in snapshot.view.deleted] == ["train-0"]
 
 
-async def test_only_pods_with_the_name_of_the_gang_are_asked_for(stage: Stage) -> None:
-    recovery = await stage.set_up(Phase.FENCING)
-    counted = Counted(stage.cluster)
+async def test_only_pods_with_the_name_of_the_gang_are_asked_for(scenario: NoticedGang) -> None:
+    recovery = await scenario.set_up(Phase.FENCING)
+    counted = Counted(scenario.cluster)
 
-    await stage.snapshot(recovery, counted)
+    await scenario.snapshot(recovery, counted)
 
     assert counted.selected == [{"batch.kubernetes.io/job-name": "train"}]
 
 
-async def test_pods_of_others_are_no_members(stage: Stage) -> None:
-    recovery = await stage.set_up(Phase.FENCING)
-    await stage.cluster.create(a_pod("web"))
+async def test_pods_of_others_are_no_members(scenario: NoticedGang) -> None:
+    recovery = await scenario.set_up(Phase.FENCING)
+    await scenario.cluster.create(a_pod("web"))
 
-    assert [pod.metadata.name for pod in (await stage.snapshot(recovery)).view.pods] == ["train-0", "train-1"]
+    assert [pod.metadata.name for pod in (await scenario.snapshot(recovery)).view.pods] == ["train-0", "train-1"]
 
 
-async def test_a_recovery_that_ended_meanwhile_is_nobodys_any_more(stage: Stage) -> None:
-    recovery = await stage.set_up(Phase.FENCING)
+async def test_a_recovery_that_ended_meanwhile_is_nobodys_any_more(scenario: NoticedGang) -> None:
+    recovery = await scenario.set_up(Phase.FENCING)
     ended = {"status": {"phase": "Superseded"}}
-    await stage.cluster.patch(Recovery, recovery.metadata.name, ended, namespace="default", subresource="status")
+    await scenario.cluster.patch(Recovery, recovery.metadata.name, ended, namespace="default", subresource="status")
 
-    assert (await stage.snapshot(recovery)).recovery is None
+    assert (await scenario.snapshot(recovery)).recovery is None
 
 
-async def test_a_look_costs_what_the_gang_is_large_and_not_what_the_cluster_is(stage: Stage) -> None:
-    recovery = await stage.set_up(Phase.CHOOSING)
-    counted = Counted(stage.cluster)
+async def test_a_look_costs_what_the_gang_is_large_and_not_what_the_cluster_is(scenario: NoticedGang) -> None:
+    recovery = await scenario.set_up(Phase.CHOOSING)
+    counted = Counted(scenario.cluster)
 
-    await stage.snapshot(recovery, counted)
+    await scenario.snapshot(recovery, counted)
 
     assert counted.asked == ["get Recovery", "get Job"]
 
 
-async def test_many_nodes_of_few_are_read_by_one_list(stage: Stage) -> None:
+async def test_many_nodes_of_few_are_read_by_one_list(scenario: NoticedGang) -> None:
     for number in range(2, 8):
-        await stage.cluster.create(a_node(f"node-{number}"))
-    recovery = await stage.set_up(
+        await scenario.cluster.create(a_node(f"node-{number}"))
+    recovery = await scenario.set_up(
         Phase.STARTING, attempt=1, placement={str(number): f"node-{number}" for number in range(8)}
     )
-    counted = Counted(stage.cluster)
+    counted = Counted(scenario.cluster)
 
-    await stage.snapshot(recovery, counted)
+    await scenario.snapshot(recovery, counted)
 
     assert counted.asked == ["get Recovery", "get Job", "list Node", "list NodeHealth"]
 
 
-async def test_a_node_that_is_gone_is_not_in_the_view(stage: Stage) -> None:
-    recovery = await stage.set_up(Phase.RESERVING, replacements={"node-1": "node-0"})
-    await stage.cluster.delete(Node, "node-1")
+async def test_a_node_that_is_gone_is_not_in_the_view(scenario: NoticedGang) -> None:
+    recovery = await scenario.set_up(Phase.RESERVING, replacements={"node-1": "node-0"})
+    await scenario.cluster.delete(Node, "node-1")
 
-    assert "node-1" not in (await stage.snapshot(recovery)).view.nodes
+    assert "node-1" not in (await scenario.snapshot(recovery)).view.nodes
 
 
 def test_a_start_hinges_on_every_node_that_it_is_to_use() -> None:

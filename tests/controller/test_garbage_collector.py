@@ -30,104 +30,108 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
-from healthd.core.recovery.gang import Ending, Root, no_sign
+from healthd.core.recovery.gang import Root, RootOutcome, no_sign
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.isolation import Isolation
 from tests.builders import a_job, a_pod, a_recovery
 from tests.core.gangs import a_recovery_in, a_root
 from tests.fakes import ManualClock, counting_uids
-from tests.scenarios.stage import Stage
+from tests.scenarios.scenario import Scenario
 
 FIRST = [Attempt(number=1, checkpoint=ChosenCheckpoint())]
 
 
-def current(stage: Stage) -> list[str]:
+def current(scenario: Scenario) -> list[str]:
     """The recoveries whose hint new pods carry."""
-    return [each.metadata.name for each in stage.recoveries() if each.metadata.labels.get(LABEL_HINT) == HINT_CURRENT]
+    return [
+        each.metadata.name for each in scenario.recoveries() if each.metadata.labels.get(LABEL_HINT) == HINT_CURRENT
+    ]
 
 
-async def stop_another_gang(stage: Stage, *, on: str) -> None:
+async def stop_another_gang(scenario: Scenario, *, on: str) -> None:
     """Its recovery waits for the proof that its one pod *on* that node has ended."""
     notes = {ANNOTATION_RESTART: "enabled", ANNOTATION_STOPPED_BY: "other-1"}
-    job = await stage.truth.create(a_job("other", ranks=1, annotations=notes, suspend=True))
-    await stage.truth.create(a_recovery("other-1", gang=job, labels={LABEL_GANG: "other"}))
+    job = await scenario.ground_truth.create(a_job("other", ranks=1, annotations=notes, suspend=True))
+    await scenario.ground_truth.create(a_recovery("other-1", gang=job, labels={LABEL_GANG: "other"}))
     pods = [{"name": "other-0", "uid": "uid", "node": on, "index": "0"}]
-    entry = {"phase": "Fencing", "at": stage.clock.now().isoformat(), "message": "no member runs any more"}
+    entry = {"phase": "Fencing", "at": scenario.clock.now().isoformat(), "message": "no member runs any more"}
     status = {"phase": "Fencing", "attempt": 1, "pods": pods, "timeline": [entry]}
-    await stage.truth.patch(Recovery, "other-1", {"status": status}, namespace="default", subresource="status")
+    await scenario.ground_truth.patch(
+        Recovery, "other-1", {"status": status}, namespace="default", subresource="status"
+    )
 
 
 async def test_pods_carry_the_hint_of_the_recovery_that_started_them() -> None:
-    stage = Stage()
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    await stage.run_until(Phase.RECOVERED)
+    scenario = Scenario()
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.RECOVERED)
 
-    assert current(stage) == [stage.recovery().metadata.name]
+    assert current(scenario) == [scenario.recovery().metadata.name]
 
 
 async def test_the_hint_of_an_earlier_recovery_is_taken_away() -> None:
-    stage = Stage(spares=2)
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    await stage.run_until(Phase.RECOVERED)
-    await stage.run_for(minutes=15)
-    stage.fault("node-0")
-    await stage.run_for(minutes=5)
+    scenario = Scenario(spares=2)
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.RECOVERED)
+    await scenario.run_for(minutes=15)
+    scenario.fault("node-0")
+    await scenario.run_for(minutes=5)
 
-    assert [recovery.status.phase for recovery in stage.recoveries()] == [Phase.RECOVERED, Phase.RECOVERED]
-    assert current(stage) == [stage.recoveries()[-1].metadata.name]
+    assert [recovery.status.phase for recovery in scenario.recoveries()] == [Phase.RECOVERED, Phase.RECOVERED]
+    assert current(scenario) == [scenario.recoveries()[-1].metadata.name]
 
 
 async def test_a_gang_that_is_gone_has_no_hint() -> None:
-    stage = Stage()
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    await stage.run_until(Phase.RECOVERED)
-    stage.delete()
-    await stage.run_for(minutes=2)
+    scenario = Scenario()
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.RECOVERED)
+    scenario.delete()
+    await scenario.run_for(minutes=2)
 
-    assert current(stage) == []
+    assert current(scenario) == []
 
 
 async def test_a_node_that_a_stopped_gang_will_go_on_on_is_no_spare_of_the_gang_that_left_it() -> None:
-    stage = Stage()
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    await stage.run_until(Phase.RECOVERED)
-    await stop_another_gang(stage, on="node-1")
-    stage.repair("node-1")
-    await stage.run_for(minutes=5)
-    assert stage.pool() == []
+    scenario = Scenario()
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.RECOVERED)
+    await stop_another_gang(scenario, on="node-1")
+    scenario.repair("node-1")
+    await scenario.run_for(minutes=5)
+    assert scenario.pool() == []
 
-    await stage.truth.delete(Job, "other", namespace="default")
-    await stage.run_for(minutes=5)
+    await scenario.ground_truth.delete(Job, "other", namespace="default")
+    await scenario.run_for(minutes=5)
 
-    assert stage.pool() == ["node-1"]
+    assert scenario.pool() == ["node-1"]
 
 
 async def test_the_oldest_recoveries_of_a_gang_are_forgotten() -> None:
-    stage = Stage(spares=3, budget=4, recovery=RecoveryPolicy(keep=2))
-    await stage.run_for(minutes=1)
+    scenario = Scenario(spares=3, budget=4, recovery=RecoveryPolicy(keep=2))
+    await scenario.run_for(minutes=1)
     for node in ("node-0", "node-1", "node-2"):
-        stage.fault(node)
-        await stage.run_for(minutes=15)
+        scenario.fault(node)
+        await scenario.run_for(minutes=15)
 
-    assert [recovery.spec.first_attempt for recovery in stage.recoveries()] == [2, 3]
+    assert [recovery.spec.first_attempt for recovery in scenario.recoveries()] == [2, 3]
 
 
-async def test_the_story_of_a_gang_outlives_it_for_a_while() -> None:
-    stage = Stage(recovery=RecoveryPolicy(keep_for=timedelta(hours=2)))
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    await stage.run_until(Phase.RECOVERED)
-    stage.delete()
-    await stage.run_for(hours=1)
-    assert len(stage.recoveries()) == 1
+async def test_the_history_of_a_gang_outlives_it_for_a_while() -> None:
+    scenario = Scenario(recovery=RecoveryPolicy(keep_for=timedelta(hours=2)))
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.RECOVERED)
+    scenario.delete()
+    await scenario.run_for(hours=1)
+    assert len(scenario.recoveries()) == 1
 
-    await stage.run_for(hours=2)
+    await scenario.run_for(hours=2)
 
-    assert stage.recoveries() == []
+    assert scenario.recoveries() == []
 
 
 @pytest.mark.parametrize(
@@ -138,7 +142,7 @@ async def test_the_story_of_a_gang_outlives_it_for_a_while() -> None:
         (a_recovery_in(Phase.RECOVERED, attempts=FIRST), a_root(attempt=2), False),
         (a_recovery_in(Phase.STARTING, attempts=FIRST), a_root(attempt=0), True),
         (a_recovery_in(Phase.RESERVING), a_root(attempt=0), False),
-        (a_recovery_in(Phase.RECOVERED, attempts=FIRST), a_root(attempt=1, ending=Ending.COMPLETE), False),
+        (a_recovery_in(Phase.RECOVERED, attempts=FIRST), a_root(attempt=1, ending=RootOutcome.COMPLETE), False),
         (a_recovery_in(Phase.RECOVERED, attempts=FIRST), None, False),
     ],
     ids=["it-runs", "superseded-and-runs", "another-runs", "about-to-start", "not-yet", "finished", "gone"],

@@ -11,7 +11,7 @@ import pytest
 from healthd.core.api import ObjectMeta, Occurrence, Pod, PodGang, PodGangSpec
 from healthd.core.api.model import Hold, Phase
 from tests.builders import a_job, a_pod, a_recovery
-from tests.controller.replicas import Stage
+from tests.controller.replicas import Replicas
 from tests.gangs.builders import a_jobset, a_part, a_statefulset
 
 MANY = "9" * 5000
@@ -19,11 +19,11 @@ ENABLED = {"healthd.dev/restart": "enabled"}
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    stage = Stage()
-    await stage.set_up()
-    yield stage
-    await stage.close()
+async def scenario() -> AsyncIterator[Replicas]:
+    scenario = Replicas()
+    await scenario.set_up()
+    yield scenario
+    await scenario.close()
 
 
 def plain_pod(**notes: str) -> Pod:
@@ -57,74 +57,74 @@ HOSTILE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("which", HOSTILE)
-async def test_the_controller_lives_and_recovers_others(stage: Stage, which: str) -> None:
-    await stage.start("a")
-    await stage.until(lambda: stage.is_led_by("a"))
-    await stage.cluster.create(HOSTILE[which])
-    await stage.clock.run_for(timedelta(seconds=30))
-    await stage.quarantine("node-1")
-    await stage.until(stage.is_stopped)
+async def test_the_controller_lives_and_recovers_others(scenario: Replicas, which: str) -> None:
+    await scenario.start("a")
+    await scenario.until(lambda: scenario.is_led_by("a"))
+    await scenario.cluster.create(HOSTILE[which])
+    await scenario.clock.run_for(timedelta(seconds=30))
+    await scenario.quarantine("node-1")
+    await scenario.until(scenario.is_stopped)
 
-    assert not stage.has_ended("a")
+    assert not scenario.has_ended("a")
 
 
-async def test_the_owner_of_an_invalid_gang_is_told_once(stage: Stage) -> None:
-    await stage.start("a")
-    await stage.until(lambda: stage.is_led_by("a"))
-    await stage.cluster.create(a_job("evil", annotations={**ENABLED, "healthd.dev/min-nodes": "\x1b[2J" + MANY}))
-    await stage.clock.run_for(timedelta(minutes=5))
+async def test_an_invalid_gang_gets_one_event(scenario: Replicas) -> None:
+    await scenario.start("a")
+    await scenario.until(lambda: scenario.is_led_by("a"))
+    await scenario.cluster.create(a_job("evil", annotations={**ENABLED, "healthd.dev/min-nodes": "\x1b[2J" + MANY}))
+    await scenario.clock.run_for(timedelta(minutes=5))
 
-    told = [event for event in (await stage.cluster.list(Occurrence)).items if event.reason == "GangInvalid"]
-    (event,) = told
+    reported = [event for event in (await scenario.cluster.list(Occurrence)).items if event.reason == "GangInvalid"]
+    (event,) = reported
     assert (event.type, event.involved_object.kind, event.involved_object.name) == ("Warning", "Job", "evil")
     assert event.message.startswith("healthd does nothing to this gang: healthd.dev/min-nodes: '\\x1b[2J999")
 
 
-async def test_the_owner_of_a_gang_whose_recovery_is_gone_is_told_once_that_it_stays_stopped(stage: Stage) -> None:
-    await stage.start("a")
-    await stage.until(lambda: stage.is_led_by("a"))
+async def test_a_gang_whose_recovery_is_gone_gets_one_event_that_it_stays_stopped(scenario: Replicas) -> None:
+    await scenario.start("a")
+    await scenario.until(lambda: scenario.is_led_by("a"))
     stopped = a_job("left", annotations={**ENABLED, "healthd.dev/stopped-by": "left-1"}, suspend=True)
-    await stage.cluster.create(stopped)
-    await stage.clock.run_for(timedelta(minutes=5))
+    await scenario.cluster.create(stopped)
+    await scenario.clock.run_for(timedelta(minutes=5))
 
-    (event,) = [each for each in (await stage.cluster.list(Occurrence)).items if each.reason == "GangLeftStopped"]
+    (event,) = [each for each in (await scenario.cluster.list(Occurrence)).items if each.reason == "GangLeftStopped"]
     assert (event.type, event.involved_object.name) == ("Warning", "left")
     assert "recovery left-1 stopped it and is gone" in event.message
 
 
-async def test_an_invalid_gang_is_not_stopped_until_it_is_corrected(stage: Stage) -> None:
-    await stage.annotate("train", {"healthd.dev/max-no-advance": "three"})
-    await stage.start("a")
-    await stage.until(lambda: stage.is_led_by("a"))
-    await stage.quarantine("node-1")
-    await stage.clock.run_for(timedelta(minutes=2))
+async def test_an_invalid_gang_is_not_stopped_until_it_is_corrected(scenario: Replicas) -> None:
+    await scenario.annotate("train", {"healthd.dev/max-no-advance": "three"})
+    await scenario.start("a")
+    await scenario.until(lambda: scenario.is_led_by("a"))
+    await scenario.quarantine("node-1")
+    await scenario.clock.run_for(timedelta(minutes=2))
 
-    assert await stage.recoveries() == []
+    assert await scenario.recoveries() == []
 
-    await stage.annotate("train", {"healthd.dev/max-no-advance": "3"})
-    await stage.until(stage.is_stopped)
+    await scenario.annotate("train", {"healthd.dev/max-no-advance": "3"})
+    await scenario.until(scenario.is_stopped)
 
 
-async def test_a_recovery_is_held_while_its_gang_cannot_be_read_and_goes_on_after(stage: Stage) -> None:
-    await stage.start("a")
-    await stage.until(lambda: stage.is_led_by("a"))
-    await stage.quarantine("node-1")
-    await stage.until(stage.is_stopped)
-    await stage.annotate("train", {"healthd.dev/fence-timeout": "soon"})
+async def test_a_recovery_is_held_while_its_gang_cannot_be_read_and_goes_on_after(scenario: Replicas) -> None:
+    await scenario.start("a")
+    await scenario.until(lambda: scenario.is_led_by("a"))
+    await scenario.quarantine("node-1")
+    await scenario.until(scenario.is_stopped)
+    await scenario.annotate("train", {"healthd.dev/fence-timeout": "soon"})
 
     async def is_held() -> bool:
-        return [each.status.phase for each in await stage.recoveries()] == [Phase.HELD]
+        return [each.status.phase for each in await scenario.recoveries()] == [Phase.HELD]
 
-    await stage.until(is_held)
-    (held,) = await stage.recoveries()
+    await scenario.until(is_held)
+    (held,) = await scenario.recoveries()
     assert held.status.held_in is Phase.STOPPING
     assert "healthd.dev/fence-timeout: 'soon' is not a duration" in held.status.message
-    await stage.clock.run_for(timedelta(seconds=2))
-    assert stage.held_for("a", Hold.INVALID) == 1
+    await scenario.clock.run_for(timedelta(seconds=2))
+    assert scenario.held_for("a", Hold.INVALID) == 1
 
-    await stage.annotate("train", {"healthd.dev/fence-timeout": None})
+    await scenario.annotate("train", {"healthd.dev/fence-timeout": None})
 
     async def goes_on() -> bool:
-        return [each.status.phase for each in await stage.recoveries()] == [Phase.STOPPING]
+        return [each.status.phase for each in await scenario.recoveries()] == [Phase.STOPPING]
 
-    await stage.until(goes_on)
+    await scenario.until(goes_on)

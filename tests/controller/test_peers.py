@@ -36,7 +36,7 @@ class Hall:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.cluster = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids())
-        self.told: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
         self.trouble = ""
         self.leaves = ""
         """The node that leaves the cluster at the first report."""
@@ -57,7 +57,7 @@ class Hall:
 
     def _hear(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
         del kind, message
-        self.told.append((about.name, reason))
+        self.reported.append((about.name, reason))
         if self.leaves:
             self.cluster_state.remove(self.cluster_state.nodes[self.leaves])
 
@@ -105,7 +105,7 @@ async def test_a_node_with_less_than_its_peers_is_reported_once_and_stays_in_ser
     await hall.pass_time(6 * HOLDS)
     node = await hall.cluster.get(Node, "n7")
 
-    assert hall.told == [("n7", "BelowPeers")]
+    assert hall.reported == [("n7", "BelowPeers")]
     assert await hall.said("n7") == "7 GPUs on the PCI bus (its peers: 8)"
     assert hall.short() == 1
     assert not node.spec.unschedulable
@@ -118,7 +118,7 @@ async def test_nothing_is_reported_before_it_held_for_some_time(hall: Hall) -> N
     await hall.publish("n7", 8)
     await hall.pass_time()
 
-    assert hall.told == []
+    assert hall.reported == []
 
 
 async def test_another_leader_reports_nothing_twice(hall: Hall) -> None:
@@ -128,7 +128,7 @@ async def test_another_leader_reports_nothing_twice(hall: Hall) -> None:
     hall.lead()
     await hall.pass_time()
 
-    assert hall.told == [("n7", "BelowPeers")]
+    assert hall.reported == [("n7", "BelowPeers")]
 
 
 async def test_a_node_that_has_what_its_peers_have_is_no_longer_reported(hall: Hall) -> None:
@@ -137,7 +137,7 @@ async def test_a_node_that_has_what_its_peers_have_is_no_longer_reported(hall: H
     await hall.publish("n7", 8)
     await hall.pass_time()
 
-    assert hall.told == [("n7", "BelowPeers"), ("n7", "BelowPeersOver")]
+    assert hall.reported == [("n7", "BelowPeers"), ("n7", "BelowPeersOver")]
     assert await hall.said("n7") == ""
     assert hall.short() is None
 
@@ -148,7 +148,7 @@ async def test_an_operator_confirms_that_a_node_is_meant_to_be_different(hall: H
     await hall.cluster.patch(Node, "n7", {"metadata": {"labels": {LABEL_PEERS: "none"}}})
     await hall.pass_time()
 
-    assert hall.told[1:] == [("n7", "BelowPeersOver")]
+    assert hall.reported[1:] == [("n7", "BelowPeersOver")]
     assert await hall.said("n7") == ""
 
 
@@ -158,7 +158,7 @@ async def test_a_silent_agent_takes_nothing_back(hall: Hall) -> None:
     await hall.cluster.patch(NodeHealth, "n7", {"status": {"verdict": Verdict.UNKNOWN}}, subresource="status")
     await hall.pass_time()
 
-    assert hall.told == [("n7", "BelowPeers")]
+    assert hall.reported == [("n7", "BelowPeers")]
     assert await hall.said("n7") != ""
 
 
@@ -167,7 +167,7 @@ async def test_on_an_old_view_of_the_cluster_nothing_is_reported(hall: Hall) -> 
     await hall.publish("n7", 7)
     await hall.pass_time()
 
-    assert hall.told == []
+    assert hall.reported == []
 
 
 async def test_a_node_that_was_deleted_is_forgotten(hall: Hall) -> None:
@@ -177,17 +177,17 @@ async def test_a_node_that_was_deleted_is_forgotten(hall: Hall) -> None:
     await hall.cluster.delete(NodeHealth, "n7")
     await hall.pass_time()
 
-    assert hall.told == []
+    assert hall.reported == []
     assert hall.short() is None
 
 
-async def test_a_node_that_leaves_while_others_are_reported_holds_up_nobody(hall: Hall) -> None:
+async def test_a_node_that_leaves_while_others_are_reported_holds_up_no_one(hall: Hall) -> None:
     hall.leaves = "n6"
     for name in ("n5", "n6", "n7"):
         await hall.publish(name, 7)
     await hall.pass_time(HOLDS + EVERY)
 
-    assert hall.told == [("n5", "BelowPeers"), ("n7", "BelowPeers")]
+    assert hall.reported == [("n5", "BelowPeers"), ("n7", "BelowPeers")]
 
 
 @pytest.mark.slow
@@ -197,8 +197,8 @@ async def test_many_nodes_are_written_over_several_minutes() -> None:
     for number in range(MOST_WRITES + 10):
         await hall.publish(f"n{number}", 7)
     await hall.pass_time(HOLDS + EVERY)
-    first = len(hall.told)
+    first = len(hall.reported)
     await hall.pass_time(EVERY)
     await hall.end()
 
-    assert (first, len(hall.told)) == (MOST_WRITES, MOST_WRITES + 10)
+    assert (first, len(hall.reported)) == (MOST_WRITES, MOST_WRITES + 10)

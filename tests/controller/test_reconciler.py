@@ -17,109 +17,109 @@ from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_pod
 from tests.fakes import ManualClock
-from tests.scenarios.stage import METRICS, Stage, reading_at_once
-from tests.simulation.faulty import StaleCache
+from tests.scenarios.scenario import METRICS, Scenario, reading_at_once
+from tests.simulation.faulty_cluster import StaleCache
+from tests.simulation.step_scheduler import at_once
 from tests.simulation.training import SeenCheckpoints, Store
-from tests.simulation.turns import at_once
 
 
 async def test_pods_of_a_deleted_namesake_are_not_members() -> None:
-    stage = Stage(ranks=1, spares=0)
-    former = await stage.cluster.create(a_job("former"))
-    await stage.cluster.create(a_pod("old", owner=former, labels={"batch.kubernetes.io/job-name": "train"}))
+    scenario = Scenario(ranks=1, spares=0)
+    former = await scenario.cluster.create(a_job("former"))
+    await scenario.cluster.create(a_pod("old", owner=former, labels={"batch.kubernetes.io/job-name": "train"}))
 
     cluster_state = ClusterState(ADAPTERS)
-    await read_everything(stage.cluster, cluster_state, ADAPTERS)
+    await read_everything(scenario.cluster, cluster_state, ADAPTERS)
 
     assert cluster_state.gang_of(ObjectKey("default", "old")) is None
-    assert cluster_state.members(stage.root.ref) == ()
+    assert cluster_state.members(scenario.root.ref) == ()
 
 
 async def test_pods_of_a_deleted_gang_are_let_go_once_they_have_ended() -> None:
-    stage = Stage(ranks=2, spares=0)
-    await stage.run_for(minutes=1)
-    assert all(FINALIZER_FENCE in pod.metadata.finalizers for pod in stage.pods())
+    scenario = Scenario(ranks=2, spares=0)
+    await scenario.run_for(minutes=1)
+    assert all(FINALIZER_FENCE in pod.metadata.finalizers for pod in scenario.pods())
 
-    stage.delete()
-    await stage.run_for(minutes=2)
+    scenario.delete()
+    await scenario.run_for(minutes=2)
 
-    assert stage.pods() == []
+    assert scenario.pods() == []
 
 
 async def test_a_claim_is_not_undone_by_a_controller_that_has_not_seen_its_recovery() -> None:
-    stage = Stage(ranks=2, spares=1)
-    await stage.run_for(minutes=1)
-    informer = StaleCache(stage.truth.seen_by("controller-2"))
-    late = stage.new_controller("controller-2", informer=informer)
-    await late(stage.clock.now())
-    stage.fault("node-1")
-    await stage.run_until(Phase.RECOVERED)
+    scenario = Scenario(ranks=2, spares=1)
+    await scenario.run_for(minutes=1)
+    informer = StaleCache(scenario.ground_truth.seen_by("controller-2"))
+    late = scenario.new_controller("controller-2", informer=informer)
+    await late(scenario.clock.now())
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.RECOVERED)
     informer.forget(Node)
 
-    await late(stage.clock.now())
+    await late(scenario.clock.now())
 
-    assert ANNOTATION_CLAIM in stage.node("node-2").metadata.annotations
+    assert ANNOTATION_CLAIM in scenario.node("node-2").metadata.annotations
 
 
 async def test_a_second_fault_in_an_attempt_whose_recovery_was_superseded_is_recovered_too() -> None:
-    stage = Stage(ranks=2, spares=1)
-    await stage.run_for(minutes=1)
-    stage.crash(0)
-    await stage.run_until(Phase.STOPPING)
-    stage.suspend()
-    await stage.run_until(Phase.SUPERSEDED)
-    stage.resume()
-    await stage.run_for(minutes=3)
-    stage.crash(1)
-    await stage.run_until(Phase.RECOVERED)
+    scenario = Scenario(ranks=2, spares=1)
+    await scenario.run_for(minutes=1)
+    scenario.crash(0)
+    await scenario.run_until(Phase.STOPPING)
+    scenario.suspend()
+    await scenario.run_until(Phase.SUPERSEDED)
+    scenario.resume()
+    await scenario.run_for(minutes=3)
+    scenario.crash(1)
+    await scenario.run_until(Phase.RECOVERED)
 
-    assert len(stage.recoveries()) == 2
-    assert stage.root.attempt == 1
+    assert len(scenario.recoveries()) == 2
+    assert scenario.root.attempt == 1
 
 
 async def test_gangs_that_did_not_ask_for_it_are_left_alone() -> None:
-    stage = Stage(ranks=2, spares=1, options={"healthd.dev/restart": ""})
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    await stage.run_for(minutes=5)
+    scenario = Scenario(ranks=2, spares=1, options={"healthd.dev/restart": ""})
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_for(minutes=5)
 
-    assert stage.recoveries() == []
-    assert stage.quarantined() == ["node-1"]
-    assert not stage.root.suspended
+    assert scenario.recoveries() == []
+    assert scenario.quarantined() == ["node-1"]
+    assert not scenario.root.suspended
 
 
 async def test_a_store_that_does_not_answer_keeps_no_fault_from_being_seen() -> None:
-    stage = Stage(ranks=2, spares=1)
-    await stage.run_for(minutes=1)
-    del stage._loops["controller"]
-    stage.store.outage = "error"
-    stage.fault("node-1")
-    await stage.run_for(seconds=2)
+    scenario = Scenario(ranks=2, spares=1)
+    await scenario.run_for(minutes=1)
+    del scenario._loops["controller"]
+    scenario.store.outage = "error"
+    scenario.fault("node-1")
+    await scenario.run_for(seconds=2)
 
-    await stage.new_controller("the next")(stage.clock.now())
+    await scenario.new_controller("the next")(scenario.clock.now())
 
-    assert [recovery.spec.cause.node for recovery in stage.recoveries()] == ["node-1"]
+    assert [recovery.spec.cause.node for recovery in scenario.recoveries()] == ["node-1"]
 
 
 async def test_a_gang_that_went_on_while_no_controller_looked_is_not_called_silent() -> None:
-    stage = Stage(ranks=2, spares=1)
-    await stage.run_for(minutes=5)
-    del stage._loops["controller"]
-    await stage.run_for(hours=1)
+    scenario = Scenario(ranks=2, spares=1)
+    await scenario.run_for(minutes=5)
+    del scenario._loops["controller"]
+    await scenario.run_for(hours=1)
 
-    await stage.new_controller("the next")(stage.clock.now())
+    await scenario.new_controller("the next")(scenario.clock.now())
 
-    assert stage.recoveries() == []
-    assert stage.root.progress.at == stage.clock.now()
+    assert scenario.recoveries() == []
+    assert scenario.root.progress.at == scenario.clock.now()
 
 
 async def test_a_gang_whose_store_does_not_answer_is_not_called_silent() -> None:
-    stage = Stage(ranks=2, spares=1)
-    await stage.run_for(minutes=5)
-    stage.store.outage = "error"
-    await stage.run_for(hours=1)
+    scenario = Scenario(ranks=2, spares=1)
+    await scenario.run_for(minutes=5)
+    scenario.store.outage = "error"
+    await scenario.run_for(hours=1)
 
-    assert stage.recoveries() == []
+    assert scenario.recoveries() == []
 
 
 class SlowStore(SeenCheckpoints):
@@ -135,86 +135,86 @@ class SlowStore(SeenCheckpoints):
 
 
 async def test_a_step_is_as_new_as_the_answer_of_the_store() -> None:
-    stage = Stage(ranks=2, spares=1)
-    await stage.run_for(minutes=5)
-    del stage._loops["controller"]
-    await stage.run_for(minutes=5)
-    store = SlowStore(stage.trainers.stores, stage.clock)
+    scenario = Scenario(ranks=2, spares=1)
+    await scenario.run_for(minutes=5)
+    del scenario._loops["controller"]
+    await scenario.run_for(minutes=5)
+    store = SlowStore(scenario.trainers.stores, scenario.clock)
     dependencies = ReconcilerDependencies(
-        cluster=stage.cluster, clock=stage.clock, adapters=ADAPTERS, checkpoints=store, metrics=METRICS
+        cluster=scenario.cluster, clock=scenario.clock, adapters=ADAPTERS, checkpoints=store, metrics=METRICS
     )
-    slow = Reconciler(dependencies, stage.config)
+    slow = Reconciler(dependencies, scenario.config)
 
-    await reading_at_once(slow)(stage.clock.now())
+    await reading_at_once(slow)(scenario.clock.now())
 
-    assert stage.root.progress.at == stage.clock.now()
+    assert scenario.root.progress.at == scenario.clock.now()
 
 
 async def test_a_gang_that_was_given_up_and_let_go_on_keeps_its_spare() -> None:
-    stage = Stage(ranks=2, spares=1)
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    await stage.run_until(Phase.RECOVERED)
-    stage.patch_job({"metadata": {"annotations": {"healthd.dev/stopped-by": "given-up-before"}}})
-    for pod in stage.pods():
-        at_once(stage.truth.patch(Pod, pod.metadata.name, {"spec": {"nodeName": None}}, namespace="default"))
+    scenario = Scenario(ranks=2, spares=1)
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.RECOVERED)
+    scenario.patch_job({"metadata": {"annotations": {"healthd.dev/stopped-by": "given-up-before"}}})
+    for pod in scenario.pods():
+        at_once(scenario.ground_truth.patch(Pod, pod.metadata.name, {"spec": {"nodeName": None}}, namespace="default"))
 
-    await stage.new_controller("the next")(stage.clock.now())
+    await scenario.new_controller("the next")(scenario.clock.now())
 
-    assert ANNOTATION_CLAIM in stage.node("node-2").metadata.annotations
+    assert ANNOTATION_CLAIM in scenario.node("node-2").metadata.annotations
 
 
 async def test_a_spare_that_somebody_else_uses_is_not_claimed_until_he_is_gone() -> None:
-    stage = Stage(ranks=2, spares=1)
-    await stage.run_for(minutes=1)
-    await stage.truth.create(a_pod("notebook", node="node-2"))
-    stage.fault("node-1")
+    scenario = Scenario(ranks=2, spares=1)
+    await scenario.run_for(minutes=1)
+    await scenario.ground_truth.create(a_pod("notebook", node="node-2"))
+    scenario.fault("node-1")
 
-    await stage.run_until(Phase.HELD)
-    version = stage.recoveries()[0].metadata.resource_version
-    await stage.run_for(minutes=5)
+    await scenario.run_until(Phase.HELD)
+    version = scenario.recoveries()[0].metadata.resource_version
+    await scenario.run_for(minutes=5)
 
-    (held,) = stage.recoveries()
+    (held,) = scenario.recoveries()
     assert held.status.message.endswith("held free, but not used: node-2 (occupied by default/notebook)")
     assert held.metadata.resource_version == version
-    assert ANNOTATION_CLAIM not in stage.node("node-2").metadata.annotations
-    await stage.truth.delete(Pod, "notebook", namespace="default", grace_seconds=0)
-    await stage.run_until(Phase.RECOVERED)
-    assert stage.places() == {"0": "node-0", "1": "node-2"}
+    assert ANNOTATION_CLAIM not in scenario.node("node-2").metadata.annotations
+    await scenario.ground_truth.delete(Pod, "notebook", namespace="default", grace_seconds=0)
+    await scenario.run_until(Phase.RECOVERED)
+    assert scenario.places() == {"0": "node-0", "1": "node-2"}
 
 
-async def test_of_several_spares_one_is_claimed_that_nobody_uses() -> None:
-    stage = Stage(ranks=2, spares=3)
-    await stage.run_for(minutes=1)
+async def test_of_several_spares_one_is_claimed_that_no_one_uses() -> None:
+    scenario = Scenario(ranks=2, spares=3)
+    await scenario.run_for(minutes=1)
     for spare in ("node-2", "node-3"):
-        await stage.cluster.create(a_pod(f"notebook-{spare}", node=spare))
-    stage.fault("node-1")
+        await scenario.cluster.create(a_pod(f"notebook-{spare}", node=spare))
+    scenario.fault("node-1")
 
-    await stage.run_until(Phase.RECOVERED)
+    await scenario.run_until(Phase.RECOVERED)
 
-    assert stage.places() == {"0": "node-0", "1": "node-4"}
+    assert scenario.places() == {"0": "node-0", "1": "node-4"}
 
 
 async def test_of_several_spares_one_is_claimed_whose_agent_was_heard_of_lately() -> None:
-    stage = Stage(ranks=2, spares=2)
-    await stage.run_for(minutes=1)
+    scenario = Scenario(ranks=2, spares=2)
+    await scenario.run_for(minutes=1)
     last_year = {"status": {"seenAt": "2025-01-01T00:00:00Z"}}
-    await stage.cluster.patch(NodeHealth, "node-2", last_year, subresource="status")
-    stage.fault("node-1")
+    await scenario.cluster.patch(NodeHealth, "node-2", last_year, subresource="status")
+    scenario.fault("node-1")
 
-    await stage.run_until(Phase.RECOVERED)
+    await scenario.run_until(Phase.RECOVERED)
 
-    assert stage.places() == {"0": "node-0", "1": "node-3"}
+    assert scenario.places() == {"0": "node-0", "1": "node-3"}
 
 
 async def test_the_breaker_is_shown_open_until_it_closes() -> None:
-    stage = Stage(breaker=BreakerPolicy(restarts=1, window=timedelta(hours=1)))
-    await stage.run_for(minutes=2)
+    scenario = Scenario(breaker=BreakerPolicy(restarts=1, window=timedelta(hours=1)))
+    await scenario.run_for(minutes=2)
     before = is_breaker_open()
-    stage.crash(0)
-    await stage.run_until(Phase.RECOVERED)
+    scenario.crash(0)
+    await scenario.run_until(Phase.RECOVERED)
     after_a_restart = is_breaker_open()
-    await stage.run_for(minutes=60)
+    await scenario.run_for(minutes=60)
 
     assert (before, after_a_restart, is_breaker_open()) == (0, 1, 0)
 
@@ -236,18 +236,18 @@ class Elsewhere(SeenCheckpoints):
 
 
 async def test_a_gang_waits_for_what_is_verified_elsewhere() -> None:
-    stage = Stage(ranks=2, spares=1)
-    await stage.run_for(minutes=5)
+    scenario = Scenario(ranks=2, spares=1)
+    await scenario.run_for(minutes=5)
     dependencies = ReconcilerDependencies(
-        cluster=stage.truth.seen_by("controller"),
-        clock=stage.clock,
+        cluster=scenario.ground_truth.seen_by("controller"),
+        clock=scenario.clock,
         adapters=ADAPTERS,
-        checkpoints=Elsewhere(stage.trainers.stores),
+        checkpoints=Elsewhere(scenario.trainers.stores),
         metrics=METRICS,
     )
-    stage._loops["controller"] = reading_at_once(Reconciler(dependencies, stage.config))
-    stage.fault("node-1")
-    recovery = await stage.run_until(Phase.RECOVERED)
+    scenario._loops["controller"] = reading_at_once(Reconciler(dependencies, scenario.config))
+    scenario.fault("node-1")
+    recovery = await scenario.run_until(Phase.RECOVERED)
 
     assert recovery.status.checkpoint is not None
     assert recovery.status.checkpoint.step > 0

@@ -17,9 +17,9 @@ from healthd.core.api import ANNOTATION_CHECKPOINT, ChosenCheckpoint
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
-from tests.controller.replicas import Stage as Replicas
+from tests.controller.replicas import Replicas
 from tests.fakes import settle
-from tests.scenarios.stage import METRICS, TICK, Stage
+from tests.scenarios.scenario import METRICS, TICK, Scenario
 from tests.simulation.training import SeenCheckpoints, Store
 
 pytestmark = pytest.mark.slow
@@ -61,29 +61,29 @@ class Slow:
     """A gang of two with a spare, and a controller whose reads run beside it."""
 
     def __init__(self) -> None:
-        self.stage = Stage(ranks=2, spares=2)
-        self.told: list[tuple[str, str]] = []
-        self.stores = Hanging(self.stage.trainers.stores)
+        self.scenario = Scenario(ranks=2, spares=2)
+        self.reported: list[tuple[str, str]] = []
+        self.stores = Hanging(self.scenario.trainers.stores)
         self.controller = self._new()
         self._round: asyncio.Task[timedelta] | None = None
         self._reads: asyncio.Task[None] | None = None
-        self.stage.add_loop("controller", self._look)
+        self.scenario.add_loop("controller", self._look)
 
     def _new(self) -> Reconciler:
         dependencies = ReconcilerDependencies(
-            cluster=self.stage.truth.seen_by("controller"),
-            clock=self.stage.clock,
+            cluster=self.scenario.ground_truth.seen_by("controller"),
+            clock=self.scenario.clock,
             adapters=ADAPTERS,
             checkpoints=self.stores,
             metrics=METRICS,
-            announce=lambda about, kind, reason, message: self.told.append((reason, message)),
+            announce=lambda about, kind, reason, message: self.reported.append((reason, message)),
         )
-        return Reconciler(dependencies, self.stage.config)
+        return Reconciler(dependencies, self.scenario.config)
 
     def begin(self) -> None:
         """Let it read."""
         self._reads = asyncio.create_task(
-            self.controller.reads.run(lambda key: self.stage.add_loop("controller", self._look))
+            self.controller.reads.run(lambda key: self.scenario.add_loop("controller", self._look))
         )
 
     async def _look(self, now: datetime) -> timedelta:
@@ -111,87 +111,87 @@ async def slow() -> AsyncIterator[Slow]:
 
 
 async def test_a_hardware_fault_is_answered_at_once_while_the_store_hangs(slow: Slow) -> None:
-    await slow.stage.run_for(minutes=2)
+    await slow.scenario.run_for(minutes=2)
     slow.stores.hang = True
-    await slow.stage.run_for(seconds=30)
+    await slow.scenario.run_for(seconds=30)
     assert slow.stores.asking == ["step"]
-    slow.stage.fault("node-1")
-    began = slow.stage.clock.now()
-    await slow.stage.settle()
+    slow.scenario.fault("node-1")
+    began = slow.scenario.clock.now()
+    await slow.scenario.settle()
 
-    assert [each.spec.cause.kind for each in slow.stage.recoveries()] == [CauseKind.HARDWARE]
-    assert slow.stage.root.suspended
-    assert slow.stage.clock.now() == began
+    assert [each.spec.cause.kind for each in slow.scenario.recoveries()] == [CauseKind.HARDWARE]
+    assert slow.scenario.root.suspended
+    assert slow.scenario.clock.now() == began
 
 
 async def test_a_second_fault_is_answered_at_once_while_the_store_hangs_after_the_start(slow: Slow) -> None:
-    await slow.stage.run_for(minutes=2)
-    slow.stage.fault("node-1")
-    await slow.stage.run_until(Phase.CONFIRMING)
+    await slow.scenario.run_for(minutes=2)
+    slow.scenario.fault("node-1")
+    await slow.scenario.run_until(Phase.CONFIRMING)
     slow.stores.hang = True
-    await slow.stage.run_for(seconds=15)
+    await slow.scenario.run_for(seconds=15)
     assert slow.stores.asking == ["latest"]
-    slow.stage.fault(slow.stage.places()["1"])
-    await slow.stage.settle()
+    slow.scenario.fault(slow.scenario.places()["1"])
+    await slow.scenario.settle()
 
-    assert slow.stage.recovery().status.phase is Phase.STOPPING
-    assert slow.stage.recovery().status.attempt == 2
+    assert slow.scenario.recovery().status.phase is Phase.STOPPING
+    assert slow.scenario.recovery().status.attempt == 2
 
 
 async def test_what_the_user_wants_is_seen_while_the_checkpoints_are_verified(slow: Slow) -> None:
-    await slow.stage.run_for(minutes=2)
-    slow.stage.fault("node-1")
+    await slow.scenario.run_for(minutes=2)
+    slow.scenario.fault("node-1")
     slow.stores.hang = True
-    await slow.stage.run_until(Phase.CHOOSING)
-    slow.stage.delete()
-    await slow.stage.run_for(seconds=1)
+    await slow.scenario.run_until(Phase.CHOOSING)
+    slow.scenario.delete()
+    await slow.scenario.run_for(seconds=1)
 
-    assert slow.stage.recovery().status.phase is Phase.SUPERSEDED
+    assert slow.scenario.recovery().status.phase is Phase.SUPERSEDED
     assert slow.stores.asking == []
 
 
 async def test_what_was_read_before_a_gang_was_stopped_is_not_believed_after_it(slow: Slow) -> None:
-    await slow.stage.run_for(minutes=2)
+    await slow.scenario.run_for(minutes=2)
     slow.stores.hang = True
-    await slow.stage.run_for(seconds=30)
-    slow.stage.fault("node-1")
-    await slow.stage.run_for(seconds=2)
+    await slow.scenario.run_for(seconds=30)
+    slow.scenario.fault("node-1")
+    await slow.scenario.run_for(seconds=2)
 
     assert "step" not in slow.stores.asking
 
 
 async def test_a_gang_that_is_gone_is_not_read_any_more(slow: Slow) -> None:
-    await slow.stage.run_for(minutes=2)
+    await slow.scenario.run_for(minutes=2)
     slow.stores.hang = True
-    await slow.stage.run_for(seconds=30)
-    slow.stage.delete()
-    await slow.stage.run_for(minutes=1)
+    await slow.scenario.run_for(seconds=30)
+    slow.scenario.delete()
+    await slow.scenario.run_for(minutes=1)
 
     assert slow.stores.asking == []
     assert slow.controller.reads._gangs == {}
 
 
-async def test_that_a_verification_takes_long_is_told_once(slow: Slow) -> None:
-    await slow.stage.run_for(minutes=2)
+async def test_that_a_verification_takes_long_is_reported_once(slow: Slow) -> None:
+    await slow.scenario.run_for(minutes=2)
     slow.stores.hang = True
-    slow.stage.fault("node-1")
-    await slow.stage.run_until(Phase.CHOOSING)
-    await slow.stage.run_for(minutes=10)
+    slow.scenario.fault("node-1")
+    await slow.scenario.run_until(Phase.CHOOSING)
+    await slow.scenario.run_for(minutes=10)
 
-    told = [message for reason, message in slow.told if reason == "CheckpointsSlow"]
-    assert told == [slow.stage.recovery().status.message]
-    assert told[0].startswith(
+    reported = [message for reason, message in slow.reported if reason == "CheckpointsSlow"]
+    assert reported == [slow.scenario.recovery().status.message]
+    assert reported[0].startswith(
         "the checkpoints at /checkpoints/train have been read for more than 10 s, without an answer"
     )
 
 
 async def test_a_gang_that_waited_for_its_store_goes_on_when_that_answers(slow: Slow) -> None:
-    await slow.stage.run_for(minutes=2)
-    slow.stage.fault("node-1")
-    slow.stage.store.outage = "error"
-    held = await slow.stage.run_until(Phase.HELD)
-    slow.stage.store.outage = ""
-    await slow.stage.run_until(Phase.RECOVERED)
+    await slow.scenario.run_for(minutes=2)
+    slow.scenario.fault("node-1")
+    slow.scenario.store.outage = "error"
+    held = await slow.scenario.run_until(Phase.HELD)
+    slow.scenario.store.outage = ""
+    await slow.scenario.run_until(Phase.RECOVERED)
 
     assert held.status.message == "the checkpoints at /checkpoints/train cannot be read: the store does not answer"
 
@@ -200,30 +200,30 @@ async def test_a_store_that_fails_again_and_again_is_asked_less_and_less_often(s
     asked: list[datetime] = []
 
     async def latest(*_: Any, **__: Any) -> CheckpointAnswer:
-        asked.append(slow.stage.clock.now())
+        asked.append(slow.scenario.clock.now())
         raise OSError("connection refused")
 
-    await slow.stage.run_for(minutes=2)
-    slow.stage.fault("node-1")
+    await slow.scenario.run_for(minutes=2)
+    slow.scenario.fault("node-1")
     slow.stores.latest = latest  # type: ignore[method-assign]  # a store of this test
-    await slow.stage.run_until(Phase.HELD)
-    version = slow.stage.recovery().metadata.resource_version
-    await slow.stage.run_for(hours=1)
+    await slow.scenario.run_until(Phase.HELD)
+    version = slow.scenario.recovery().metadata.resource_version
+    await slow.scenario.run_for(hours=1)
 
     assert len(asked) <= 70
-    assert slow.stage.recovery().metadata.resource_version == version
-    assert [reason for reason, _ in slow.told].count("CheckpointRejected") == 1
+    assert slow.scenario.recovery().metadata.resource_version == version
+    assert [reason for reason, _ in slow.reported].count("CheckpointRejected") == 1
 
 
-async def test_that_nobody_can_see_whether_a_started_gang_moves_on_is_told_until_it_can_be_seen(slow: Slow) -> None:
-    await slow.stage.run_for(minutes=2)
-    slow.stage.fault("node-1")
-    confirming = await slow.stage.run_until(Phase.CONFIRMING)
-    slow.stage.store.outage = "error"
-    await slow.stage.run_for(minutes=5)
-    unseen = slow.stage.recovery().status
-    slow.stage.store.outage = ""
-    await slow.stage.run_until(Phase.RECOVERED)
+async def test_an_unreadable_store_of_a_started_gang_is_reported_until_it_can_be_read(slow: Slow) -> None:
+    await slow.scenario.run_for(minutes=2)
+    slow.scenario.fault("node-1")
+    confirming = await slow.scenario.run_until(Phase.CONFIRMING)
+    slow.scenario.store.outage = "error"
+    await slow.scenario.run_for(minutes=5)
+    unseen = slow.scenario.recovery().status
+    slow.scenario.store.outage = ""
+    await slow.scenario.run_until(Phase.RECOVERED)
 
     assert confirming.status.phase_since == unseen.phase_since
     assert unseen.message == (
@@ -232,16 +232,16 @@ async def test_that_nobody_can_see_whether_a_started_gang_moves_on_is_told_until
     )
 
 
-async def test_a_gang_that_may_hang_while_its_store_hangs_is_told_once_and_left_running(slow: Slow) -> None:
-    await slow.stage.run_for(minutes=10)
-    slow.stage.store.outage = "error"
-    await slow.stage.run_for(hours=2)
+async def test_a_gang_that_may_hang_while_its_store_hangs_is_reported_once_and_left_running(slow: Slow) -> None:
+    await slow.scenario.run_for(minutes=10)
+    slow.scenario.store.outage = "error"
+    await slow.scenario.run_for(hours=2)
 
-    assert slow.stage.recoveries() == []
-    assert [reason for reason, _ in slow.told] == ["GangMayHang"]
+    assert slow.scenario.recoveries() == []
+    assert [reason for reason, _ in slow.reported] == ["GangMayHang"]
 
 
-async def test_an_api_server_that_fails_a_read_for_a_moment_is_no_word_about_the_store(slow: Slow) -> None:
+async def test_a_failed_read_of_the_api_server_is_no_evidence_about_the_store(slow: Slow) -> None:
     failures = [Unavailable("timed out"), Unavailable("timed out")]
     real = slow.stores.latest
 
@@ -250,30 +250,30 @@ async def test_an_api_server_that_fails_a_read_for_a_moment_is_no_word_about_the
             raise failures.pop()
         return await real(*args)
 
-    await slow.stage.run_for(minutes=2)
+    await slow.scenario.run_for(minutes=2)
     slow.stores.latest = latest  # type: ignore[method-assign]  # a store of this test
-    slow.stage.fault("node-1")
-    await slow.stage.run_until(Phase.RECOVERED)
+    slow.scenario.fault("node-1")
+    await slow.scenario.run_until(Phase.RECOVERED)
 
     assert failures == []
-    assert Phase.HELD not in slow.stage.phases()
+    assert Phase.HELD not in slow.scenario.phases()
 
 
-async def test_a_leader_that_is_deposed_or_told_to_stop_leaves_no_read() -> None:
-    stage, stores = Replicas(), Hanging({})
+async def test_a_leader_that_is_deposed_or_stopped_leaves_no_read() -> None:
+    scenario, stores = Replicas(), Hanging({})
     stores.hang = True
-    await stage.set_up()
-    await stage.annotate("train", {ANNOTATION_CHECKPOINT: "/checkpoints/train"})
-    await stage.start("a", checkpoints=stores)
-    await stage.until(lambda: stage.is_led_by("a"))
-    await stage.clock.run_for(timedelta(seconds=30))
+    await scenario.set_up()
+    await scenario.annotate("train", {ANNOTATION_CHECKPOINT: "/checkpoints/train"})
+    await scenario.start("a", checkpoints=stores)
+    await scenario.until(lambda: scenario.is_led_by("a"))
+    await scenario.clock.run_for(timedelta(seconds=30))
     by_the_leader = list(stores.asking)
-    stage.links["a"].cut = True
-    await stage.clock.run_for(timedelta(minutes=1))
+    scenario.links["a"].cut = True
+    await scenario.clock.run_for(timedelta(minutes=1))
     once_deposed = list(stores.asking)
-    stage.links["a"].cut = False
-    await stage.clock.run_for(timedelta(minutes=1))
+    scenario.links["a"].cut = False
+    await scenario.clock.run_for(timedelta(minutes=1))
     leading_again = list(stores.asking)
-    await stage.close()
+    await scenario.close()
 
     assert (by_the_leader, once_deposed, leading_again, stores.asking) == (["step"], [], ["step"], [])

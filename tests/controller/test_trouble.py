@@ -24,7 +24,7 @@ from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_job, a_recovery
 from tests.fakes import ManualClock, counting_uids, settle
-from tests.scenarios.stage import reading_at_once
+from tests.scenarios.scenario import reading_at_once
 
 NAMES = ("first", "second", "third")
 
@@ -67,7 +67,7 @@ class Senses:
         return None
 
 
-class Stage:
+class ThreeGangs:
     """Three running gangs with nothing wrong, whose progress is looked at."""
 
     def __init__(self) -> None:
@@ -79,9 +79,9 @@ class Stage:
             notes = {ANNOTATION_RESTART: "enabled", ANNOTATION_CHECKPOINT: f"/{name}"}
             job = a_job(name, annotations=notes, uid=f"uid-{name}", resource_version=str(number))
             self.cluster_state.upsert(job)
-        nobody: Any = None
+        no_one: Any = None
         dependencies = ReconcilerDependencies(
-            cluster=nobody,
+            cluster=no_one,
             clock=self.clock,
             adapters=ADAPTERS,
             checkpoints=self.stores,
@@ -111,79 +111,79 @@ class Stage:
 
 
 async def test_trouble_with_one_gang_is_no_trouble_for_the_others() -> None:
-    stage = Stage()
-    stage.stores.broken = {"first": OSError("no answer"), "second": ZeroDivisionError("a fault of ours")}
-    await stage.cycle()
+    scenario = ThreeGangs()
+    scenario.stores.broken = {"first": OSError("no answer"), "second": ZeroDivisionError("a fault of ours")}
+    await scenario.cycle()
 
-    assert stage.stores.asked == ["first", "second", "third"]
+    assert scenario.stores.asked == ["first", "second", "third"]
 
 
 async def test_a_gang_in_trouble_is_tried_again_less_and_less_often() -> None:
-    stage = Stage()
-    stage.senses.trouble = Unavailable("no route")
+    scenario = ThreeGangs()
+    scenario.senses.trouble = Unavailable("no route")
 
-    waits = await stage.waits_of_first(8)
+    waits = await scenario.waits_of_first(8)
 
     assert waits[:3] == [RETRY, RETRY * 2, RETRY * 4]
     assert waits[-1] == RETRY_MOST
 
 
 async def test_once_it_works_again_the_next_trouble_is_a_new_one() -> None:
-    stage = Stage()
-    stage.senses.trouble = Unavailable("no route")
-    await stage.waits_of_first(3)
-    stage.senses.trouble = None
-    await stage.waits_of_first(1)
-    stage.senses.trouble = Unavailable("no route")
+    scenario = ThreeGangs()
+    scenario.senses.trouble = Unavailable("no route")
+    await scenario.waits_of_first(3)
+    scenario.senses.trouble = None
+    await scenario.waits_of_first(1)
+    scenario.senses.trouble = Unavailable("no route")
 
-    assert await stage.waits_of_first(1) == [RETRY]
+    assert await scenario.waits_of_first(1) == [RETRY]
 
 
 async def test_a_recovery_of_a_kind_that_this_version_does_not_know_is_left_alone() -> None:
-    stage = Stage()
+    scenario = ThreeGangs()
     gang = GangRef(kind="FutureJob", name="llama", namespace="default", uid="uid-llama")
     recovery = a_recovery(uid="uid-recovery", resource_version="9")
     spec = msgspec.structs.replace(recovery.spec, gang=gang)
-    stage.cluster_state.upsert(msgspec.structs.replace(recovery, spec=spec))
+    scenario.cluster_state.upsert(msgspec.structs.replace(recovery, spec=spec))
     with capture_logs() as logged:
-        await stage.cycle()
-        asked = stage.stores.asked[:]
-        stage.cluster_state.dirty_keys.add(GangKey("FutureJob", "default", "llama"))
-        await stage.cycle()
+        await scenario.cycle()
+        asked = scenario.stores.asked[:]
+        scenario.cluster_state.dirty_keys.add(GangKey("FutureJob", "default", "llama"))
+        await scenario.cycle()
 
     assert asked == ["first", "second", "third"]
     assert [entry["gang"] for entry in logged if entry["event"] == "gang.unknown_kind"] == ["llama"], "it is said once"
-    assert stage.cluster_state.get(Recovery, ObjectKey("default", recovery.metadata.name)) is not None
+    assert scenario.cluster_state.get(Recovery, ObjectKey("default", recovery.metadata.name)) is not None
 
 
 async def test_a_store_that_takes_for_ever_is_no_wait_for_the_others() -> None:
-    stage = Stage()
-    stage.stores.slow = {"first"}
-    tending = WorkQueue(stage.controller, stage.clock, asyncio.Event())
+    scenario = ThreeGangs()
+    scenario.stores.slow = {"first"}
+    tending = WorkQueue(scenario.controller, scenario.clock, asyncio.Event())
     running = asyncio.create_task(tending.run())
     await settle()
-    await stage.clock.run_for(timedelta(minutes=1))
+    await scenario.clock.run_for(timedelta(minutes=1))
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
-    assert stage.stores.asked.count("first") == 1
-    assert stage.stores.asked.count("third") > 5
+    assert scenario.stores.asked.count("first") == 1
+    assert scenario.stores.asked.count("third") > 5
 
 
-async def test_a_gang_that_many_events_touch_is_looked_at_now_and_then() -> None:
-    stage, wake = Stage(), asyncio.Event()
-    running = asyncio.create_task(WorkQueue(stage.controller, stage.clock, wake).run())
+async def test_a_gang_that_many_events_touch_is_read_now_and_then() -> None:
+    scenario, wake = ThreeGangs(), asyncio.Event()
+    running = asyncio.create_task(WorkQueue(scenario.controller, scenario.clock, wake).run())
     await settle()
-    before = stage.senses.asked
+    before = scenario.senses.asked
     for _ in range(200):  # in one second
-        stage.cluster_state.dirty_keys.add(GangKey("Job", "default", "first"))
+        scenario.cluster_state.dirty_keys.add(GangKey("Job", "default", "first"))
         wake.set()
-        await stage.clock.run_for(timedelta(milliseconds=5))
-    at_once = stage.senses.asked - before
-    stage.cluster_state.dirty_keys.add(GangKey("Job", "default", "first"))
+        await scenario.clock.run_for(timedelta(milliseconds=5))
+    at_once = scenario.senses.asked - before
+    scenario.cluster_state.dirty_keys.add(GangKey("Job", "default", "first"))
     wake.set()
-    await stage.clock.run_for(APART)
-    last = stage.senses.asked - before - at_once
+    await scenario.clock.run_for(APART)
+    last = scenario.senses.asked - before - at_once
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -192,45 +192,45 @@ async def test_a_gang_that_many_events_touch_is_looked_at_now_and_then() -> None
 
 
 async def test_what_touches_a_gang_while_it_is_attended_to_is_not_forgotten() -> None:
-    stage = Stage()
+    scenario = ThreeGangs()
     key = GangKey("Job", "default", "first")
 
     class Touching(Senses):
         def last(self, pods: Sequence[Pod]) -> datetime | None:
-            stage.cluster_state.dirty_keys.add(key)
-            stage.controller.ready_keys(stage.clock.now())
+            scenario.cluster_state.dirty_keys.add(key)
+            scenario.controller.ready_keys(scenario.clock.now())
             return None
 
-    stage.controller._observer._activity = Touching()
-    await stage.controller.reconcile(key, stage.clock.now())
+    scenario.controller._observer._activity = Touching()
+    await scenario.controller.reconcile(key, scenario.clock.now())
 
-    assert key in stage.controller.ready_keys(stage.clock.now())
+    assert key in scenario.controller.ready_keys(scenario.clock.now())
 
 
 async def test_nothing_is_attended_to_while_the_sight_is_old() -> None:
-    stage = Stage()
-    tending = WorkQueue(stage.controller, stage.clock, asyncio.Event(), trouble=lambda: "nothing was heard of pods")
+    scenario = ThreeGangs()
+    tending = WorkQueue(scenario.controller, scenario.clock, asyncio.Event(), trouble=lambda: "no update of pods")
     running = asyncio.create_task(tending.run())
     await settle()
-    await stage.clock.run_for(timedelta(minutes=1))
+    await scenario.clock.run_for(timedelta(minutes=1))
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
-    assert stage.stores.asked == []
+    assert scenario.stores.asked == []
 
 
 async def test_a_sight_that_stays_old_costs_no_time() -> None:
-    stage = Stage()
+    scenario = ThreeGangs()
     asked = 0
 
     def trouble() -> str:
         nonlocal asked
         asked += 1
-        return "nothing was heard of pods"
+        return "no update of pods"
 
-    running = asyncio.create_task(WorkQueue(stage.controller, stage.clock, asyncio.Event(), trouble).run())
+    running = asyncio.create_task(WorkQueue(scenario.controller, scenario.clock, asyncio.Event(), trouble).run())
     await settle()
-    await stage.clock.run_for(timedelta(minutes=1))
+    await scenario.clock.run_for(timedelta(minutes=1))
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -245,17 +245,17 @@ class Unshowable(Metrics):
 
 
 async def test_metrics_that_cannot_be_shown_stand_before_no_work() -> None:
-    stage, metrics = Stage(), Unshowable()
+    scenario, metrics = ThreeGangs(), Unshowable()
     dependencies = ReconcilerDependencies(
-        cluster=EmbeddedCluster.open(None, clock=stage.clock, new_uid=counting_uids()),
-        clock=stage.clock,
+        cluster=EmbeddedCluster.open(None, clock=scenario.clock, new_uid=counting_uids()),
+        clock=scenario.clock,
         adapters=ADAPTERS,
-        checkpoints=stage.stores,
+        checkpoints=scenario.stores,
         metrics=metrics,
     )
-    stage.controller = Reconciler(dependencies, Config(), cluster_state=stage.cluster_state)
-    await stage.controller.collect_garbage(stage.clock.now())
+    scenario.controller = Reconciler(dependencies, Config(), cluster_state=scenario.cluster_state)
+    await scenario.controller.collect_garbage(scenario.clock.now())
 
     swept = metrics.registry.get_sample_value("healthd_loop_last_success_timestamp_seconds", {"loop": "controller"})
-    assert swept == stage.clock.now().timestamp()
+    assert swept == scenario.clock.now().timestamp()
     assert metrics.registry.get_sample_value("healthd_object_errors_total", {"where": "metrics"}) == 1

@@ -32,7 +32,7 @@ def test_who_has_more_than_an_even_share_waits_for_the_others() -> None:
 
 
 @pytest.mark.parametrize("others", [3, 7, 11])
-def test_everybody_has_one_at_least(others: int) -> None:
+def test_all_has_one_at_least(others: int) -> None:
     crowd = [chr(ord("a") + number) for number in range(others)]
 
     assert "z" in begun([*crowd, "z"])

@@ -10,7 +10,7 @@ import pytest
 
 from healthd.core.recovery.gang import attempt_of, index_of
 from healthd.core.recovery.progress import Progress
-from healthd.core.untrusted import Unreadable, inflated, read_json, read_number, read_text, shown
+from healthd.core.untrusted import InvalidText, inflated, read_json, read_number, read_text, shown
 from tests.builders import a_pod
 
 
@@ -18,7 +18,7 @@ from tests.builders import a_pod
     "text", ["9" * 5000, "2147483648", "\u0663", "\u00b2", "-1", "1e3", "0x10", "3\n", " 3", "", "1_000"]
 )
 def test_a_number_is_a_few_ascii_digits(text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidText):
         read_number(text)
 
 
@@ -30,13 +30,13 @@ def test_a_number_may_have_leading_zeros() -> None:
     "text", ["[" * 100_000, '{"a":' * 50_000, "NaN", "1" * 300_000, "\ud800", '{"step":' + "9" * 400 + "}"]
 )
 def test_json_has_its_shape_and_its_bounds(text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidText):
         read_json(text, Progress)
 
 
 @pytest.mark.parametrize("text", ['{"at":"2026-01-01T00:00:00"}', '{"intervals":[-1]}', '{"intervals":[1e300]}'])
 def test_progress_that_could_not_be_computed_with_is_refused(text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidText):
         read_json(text, Progress)
 
 
@@ -45,7 +45,7 @@ def test_a_bomb_is_not_unpacked(pack: object) -> None:
     assert callable(pack)
     bomb = base64.b64encode(pack(bytes(50_000_000))).decode()
 
-    with pytest.raises(Unreadable, match="more than 1,000 bytes"):
+    with pytest.raises(InvalidText, match="more than 1,000 bytes"):
         inflated(bomb, 1000)
 
 
@@ -53,12 +53,12 @@ def test_a_bomb_is_not_unpacked(pack: object) -> None:
     "text", ["%%%", "AAAA", base64.b64encode(zlib.compress(b"whole" * 99)[:-5]).decode(), "\u00e9"]
 )
 def test_what_is_no_pack_or_half_of_one_is_refused(text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidText):
         inflated(text, 1000)
 
 
 def test_a_name_holds_no_escape_sequence() -> None:
-    with pytest.raises(Unreadable, match="cannot be printed"):
+    with pytest.raises(InvalidText, match="cannot be printed"):
         read_text("\x1b]0;root\x07", 100)
 
 

@@ -15,7 +15,7 @@ from tests.deploy import test_admission_roots as roots
 from tests.deploy import test_admission_verifier as verifier
 from tests.deploy import test_attacks as others
 from tests.deploy.manifests import ROOT
-from tests.kubernetes.real.stolen import ATTEMPTS, OF_KUBELET
+from tests.kubernetes.real.stolen_token import ATTEMPTS, OF_KUBELET
 
 PAGE = ROOT / "docs" / "security.md"
 BEGIN = "<!-- written by make docs: -->\n"

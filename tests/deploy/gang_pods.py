@@ -34,10 +34,10 @@ HINT = PodHint(
 )
 NAME = "llama"
 UID = "0af1c2d3"
-TOLD = {"HEALTHD_ATTEMPT": "3", "HEALTHD_RESUME_FROM": "/ckpt/step-70", "HEALTHD_RESUME_STEP": "70"}
+HINTED = {"HEALTHD_ATTEMPT": "3", "HEALTHD_RESUME_FROM": "/ckpt/step-70", "HEALTHD_RESUME_STEP": "70"}
 
 
-def tell(
+def mutate(
     installed: ControlPlane,
     namespace: str,
     hint: PodHint,
@@ -68,11 +68,11 @@ def made(installed: ControlPlane, namespace: str, **parts: Any) -> Json:
     """A pod of the gang as the API server would make it, once the policy has seen the recovery."""
     pods: list[Json] = []
 
-    def told() -> bool:
+    def reported() -> bool:
         pods.append(create(installed, namespace, **parts))
-        return is_told(pods[-1])
+        return gets_hint(pods[-1])
 
-    wait_until("a pod that is told its attempt", told, limit=30)
+    wait_until("a pod that is told its attempt", reported, limit=30)
     return pods[-1]
 
 
@@ -101,9 +101,9 @@ def a_container(name: str, **parts: Any) -> Json:
     return {"name": name, "image": "localhost/none", **parts}
 
 
-def is_told(pod: Json) -> bool:
-    told = [env_of(container).get("HEALTHD_ATTEMPT") for container in pod["spec"]["containers"]]
-    return any(told)
+def gets_hint(pod: Json) -> bool:
+    reported = [env_of(container).get("HEALTHD_ATTEMPT") for container in pod["spec"]["containers"]]
+    return any(reported)
 
 
 def env_of(container: Json) -> dict[str, str]:

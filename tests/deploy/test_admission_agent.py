@@ -351,7 +351,7 @@ def test_rbac_refuses(broken: Broken, what: str) -> None:
     assert (status, refuser(message)) == (403, "RBAC"), message
 
 
-def test_nobody_else_may_be_impersonated(broken: Broken) -> None:
+def test_no_other_account_may_be_impersonated(broken: Broken) -> None:
     api = broken.control_plane.api_as(broken.token)
 
     status, message = api.raw("GET", "/api/v1/nodes", headers={"Impersonate-User": "admin"})
@@ -429,7 +429,7 @@ async def test_the_real_agent_may_do_all_that_it_does(broken: Broken) -> None:
         await agent.cycle(clock.now() + timedelta(seconds=2))
         back = await cluster.get(Node, broken.node)
         left = (await cluster.list(Lease, namespace=SYSTEM, labels={"healthd.dev/node": broken.node})).items
-        await announcer.tell_the_rest(limit=30)
+        await announcer.flush(limit=30)
     described = broken.control_plane.kubectl("describe", "node", broken.node)
 
     assert [reason in described for reason in ("Quarantined", "Returned")] == [True, True]

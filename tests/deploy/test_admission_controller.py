@@ -238,7 +238,7 @@ def test_others_are_not_bound_by_the_controllers_policy(installed: ControlPlane,
         pytest.fail(str(error))
 
 
-def test_an_event_may_be_told(installed: ControlPlane, token: str) -> None:
+def test_an_agent_may_create_an_event(installed: ControlPlane, token: str) -> None:
     status, message = answer(installed, token, ("POST", EVENTS, an_event("healthd-controller")))
 
     assert status == 201, message

@@ -10,17 +10,17 @@ from healthd.core.api import LABEL_GANG, LABEL_RESTARTED, TAINT_RESERVED, PodHin
 from healthd.core.recovery.recovery_status import KEPT_NODES
 from tests.deploy.gang_pods import (
     HINT,
+    HINTED,
     NAME,
-    TOLD,
     UID,
     a_container,
     create,
     env_of,
+    gets_hint,
     is_not,
-    is_told,
     made,
+    mutate,
     required,
-    tell,
     with_preferred,
     with_required,
 )
@@ -31,26 +31,26 @@ from tests.lab.programs import wait_until
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
-def test_every_container_is_told_where_to_resume(installed: ControlPlane, namespace: str) -> None:
-    tell(installed, namespace, HINT)
+def test_every_container_gets_the_resume_point(installed: ControlPlane, namespace: str) -> None:
+    mutate(installed, namespace, HINT)
 
     spec = made(installed, namespace, containers=[a_container("rank"), a_container("logs")])["spec"]
 
-    assert [env_of(container) for container in spec["containers"]] == [TOLD, TOLD]
+    assert [env_of(container) for container in spec["containers"]] == [HINTED, HINTED]
 
 
-def test_what_prepares_the_pod_is_told_too(installed: ControlPlane, namespace: str) -> None:
-    tell(installed, namespace, HINT)
+def test_init_containers_get_the_resume_point_too(installed: ControlPlane, namespace: str) -> None:
+    mutate(installed, namespace, HINT)
 
     spec = made(installed, namespace, initContainers=[a_container("fetch")])["spec"]
 
-    assert env_of(spec["initContainers"][0]) == TOLD
+    assert env_of(spec["initContainers"][0]) == HINTED
 
 
 def test_own_variables_come_after_the_hint_so_that_they_may_refer_to_it(
     installed: ControlPlane, namespace: str
 ) -> None:
-    tell(installed, namespace, HINT)
+    mutate(installed, namespace, HINT)
 
     own = {"name": "ARGS", "value": "--load $(HEALTHD_RESUME_FROM)"}
     spec = made(installed, namespace, containers=[a_container("rank", env=[own])])["spec"]
@@ -59,7 +59,7 @@ def test_own_variables_come_after_the_hint_so_that_they_may_refer_to_it(
 
 
 def test_what_a_container_sets_itself_stays(installed: ControlPlane, namespace: str) -> None:
-    tell(installed, namespace, HINT)
+    mutate(installed, namespace, HINT)
 
     field = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.annotations['healthd.dev/resume-from']"}}
     own = {"name": "HEALTHD_RESUME_FROM", "valueFrom": field}
@@ -70,7 +70,7 @@ def test_what_a_container_sets_itself_stays(installed: ControlPlane, namespace: 
 
 
 def test_the_hint_stands_in_the_annotations_and_replaces_an_older_one(installed: ControlPlane, namespace: str) -> None:
-    tell(installed, namespace, HINT)
+    mutate(installed, namespace, HINT)
 
     pod = made(installed, namespace, annotations={"healthd.dev/attempt": "2", "owner": "me"})
 
@@ -82,8 +82,8 @@ def test_the_hint_stands_in_the_annotations_and_replaces_an_older_one(installed:
     }
 
 
-def test_a_fresh_start_is_told_the_attempt_alone(installed: ControlPlane, namespace: str) -> None:
-    tell(installed, namespace, PodHint(attempt=1))
+def test_a_fresh_start_gets_the_attempt_alone(installed: ControlPlane, namespace: str) -> None:
+    mutate(installed, namespace, PodHint(attempt=1))
 
     pod = made(installed, namespace)
 
@@ -93,10 +93,8 @@ def test_a_fresh_start_is_told_the_attempt_alone(installed: ControlPlane, namesp
     assert TAINT_RESERVED not in [one.get("key") for one in pod["spec"]["tolerations"]]
 
 
-def test_a_template_that_still_names_an_old_checkpoint_tells_it_to_no_pod(
-    installed: ControlPlane, namespace: str
-) -> None:
-    tell(installed, namespace, PodHint(attempt=3))
+def test_an_old_checkpoint_in_a_template_reaches_no_pod(installed: ControlPlane, namespace: str) -> None:
+    mutate(installed, namespace, PodHint(attempt=3))
     field = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.annotations['healthd.dev/resume-from']"}}
     asked = {"name": "HEALTHD_RESUME_FROM", "valueFrom": field}
     old = {"healthd.dev/attempt": "3", "healthd.dev/resume-from": "/ckpt/step-70", "healthd.dev/resume-step": "70"}
@@ -107,8 +105,8 @@ def test_a_template_that_still_names_an_old_checkpoint_tells_it_to_no_pod(
     assert env_of(pod["spec"]["containers"][0]) == {"HEALTHD_ATTEMPT": "3", "HEALTHD_RESUME_FROM": ""}
 
 
-def test_a_step_that_is_not_known_is_not_told(installed: ControlPlane, namespace: str) -> None:
-    tell(installed, namespace, PodHint(attempt=1, resume_from="/ckpt/last.pt"))
+def test_a_step_that_is_not_known_is_left_out(installed: ControlPlane, namespace: str) -> None:
+    mutate(installed, namespace, PodHint(attempt=1, resume_from="/ckpt/last.pt"))
 
     pod = made(installed, namespace)
 
@@ -118,7 +116,7 @@ def test_a_step_that_is_not_known_is_not_told(installed: ControlPlane, namespace
 def test_the_spare_of_the_gang_is_tolerated_beside_what_its_owner_tolerates(
     installed: ControlPlane, namespace: str
 ) -> None:
-    tell(installed, namespace, HINT)
+    mutate(installed, namespace, HINT)
 
     own = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
     tolerations = made(installed, namespace, tolerations=[own])["spec"]["tolerations"]
@@ -128,7 +126,7 @@ def test_the_spare_of_the_gang_is_tolerated_beside_what_its_owner_tolerates(
 
 
 def test_bad_nodes_are_excluded(installed: ControlPlane, namespace: str) -> None:
-    tell(installed, namespace, HINT)
+    mutate(installed, namespace, HINT)
 
     spec = made(installed, namespace)["spec"]
 
@@ -136,7 +134,7 @@ def test_bad_nodes_are_excluded(installed: ControlPlane, namespace: str) -> None
 
 
 def test_bad_nodes_are_excluded_from_every_alternative_of_the_owner(installed: ControlPlane, namespace: str) -> None:
-    tell(installed, namespace, HINT)
+    mutate(installed, namespace, HINT)
     zones = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]} for zone in ("a", "b")]
 
     spec = made(installed, namespace, affinity=with_required([*zones, {}]))["spec"]
@@ -147,7 +145,7 @@ def test_bad_nodes_are_excluded_from_every_alternative_of_the_owner(installed: C
 
 
 def test_nodes_of_the_plan_are_preferred_beside_what_the_owner_prefers(installed: ControlPlane, namespace: str) -> None:
-    tell(installed, namespace, HINT)
+    mutate(installed, namespace, HINT)
     own = {"weight": 1, "preference": {"matchExpressions": [{"key": "rack", "operator": "Exists"}]}}
 
     spec = made(installed, namespace, affinity=with_preferred([own]))["spec"]
@@ -159,7 +157,7 @@ def test_nodes_of_the_plan_are_preferred_beside_what_the_owner_prefers(installed
 
 def test_the_longest_lists_of_nodes_are_within_what_a_policy_may_cost(installed: ControlPlane, namespace: str) -> None:
     many = [f"gpu-node-{number:04d}.cluster.example.com" for number in range(KEPT_NODES)]
-    tell(installed, namespace, PodHint(attempt=3, avoid=many, prefer=many))
+    mutate(installed, namespace, PodHint(attempt=3, avoid=many, prefer=many))
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]} for zone in ("a", "b", "c")]
 
     spec = made(installed, namespace, affinity=with_required(terms))["spec"]
@@ -170,7 +168,7 @@ def test_the_longest_lists_of_nodes_are_within_what_a_policy_may_cost(installed:
 
 
 def test_affinity_between_pods_stays(installed: ControlPlane, namespace: str) -> None:
-    tell(installed, namespace, HINT)
+    mutate(installed, namespace, HINT)
     term = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"a": "b"}}}
     own = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
@@ -205,11 +203,11 @@ OF_SET = {**OF_ANY_SET, LABEL_RESTARTED: "true"}
 def test_members_of_every_kind_are_known(
     installed: ControlPlane, namespace: str, kind: str, marks: dict[str, Any]
 ) -> None:
-    tell(installed, namespace, HINT, kind=kind)
+    mutate(installed, namespace, HINT, kind=kind)
 
     pod = create(installed, namespace, **{"labels": {}, **marks})
 
-    assert is_told(pod)
+    assert gets_hint(pod)
 
 
 @pytest.mark.parametrize(
@@ -231,39 +229,39 @@ def test_members_of_every_kind_are_known(
     ],
 )
 def test_other_pods_are_not_touched(installed: ControlPlane, namespace: str, kind: str, marks: dict[str, Any]) -> None:
-    tell(installed, namespace, HINT, kind=kind)
-    tell(installed, namespace, PodHint(attempt=9), name="seen", gang="seen")
+    mutate(installed, namespace, HINT, kind=kind)
+    mutate(installed, namespace, PodHint(attempt=9), name="seen", gang="seen")
     assert made(installed, namespace, labels={LABEL_GANG: "seen"}), "the policy is at work in this namespace"
 
     pod = create(installed, namespace, **{"labels": {}, **marks})
 
-    assert not is_told(pod)
+    assert not gets_hint(pod)
     assert "affinity" not in pod["spec"]
 
 
 def test_a_recovery_reaches_no_other_namespace(installed: ControlPlane, namespace: str) -> None:
-    tell(installed, namespace, HINT)
+    mutate(installed, namespace, HINT)
     elsewhere = installed.new_namespace()
     made(installed, namespace)
 
     pod = create(installed, elsewhere)
 
-    assert not is_told(pod)
+    assert not gets_hint(pod)
 
 
-def test_a_recovery_that_is_not_the_current_one_tells_nothing(installed: ControlPlane, namespace: str) -> None:
-    tell(installed, namespace, HINT, name="old", label="past")
-    tell(installed, namespace, PodHint(attempt=4), name="new")
+def test_a_recovery_that_is_not_the_current_one_sets_nothing(installed: ControlPlane, namespace: str) -> None:
+    mutate(installed, namespace, HINT, name="old", label="past")
+    mutate(installed, namespace, PodHint(attempt=4), name="new")
 
     pod = made(installed, namespace)
 
     assert env_of(pod["spec"]["containers"][0]) == {"HEALTHD_ATTEMPT": "4"}
 
 
-def test_a_container_that_another_policy_adds_is_told_and_nothing_is_added_twice(
+def test_a_container_that_another_policy_adds_gets_it_and_nothing_is_added_twice(
     installed: ControlPlane, namespace: str
 ) -> None:
-    tell(installed, namespace, HINT)
+    mutate(installed, namespace, HINT)
     installed.apply(ADDS_A_CONTAINER.replace("NAMESPACE", namespace))
 
     def pod() -> Json:
@@ -272,7 +270,7 @@ def test_a_container_that_another_policy_adds_is_told_and_nothing_is_added_twice
     wait_until("the other policy at work", lambda: len(pod()["spec"]["containers"]) == 2, limit=30)
     spec = pod()["spec"]
 
-    assert [env_of(container) for container in spec["containers"]] == [TOLD, TOLD]
+    assert [env_of(container) for container in spec["containers"]] == [HINTED, HINTED]
     assert [one.get("key") for one in spec["tolerations"]].count(TAINT_RESERVED) == 1
     assert required(spec) == [{"matchFields": [is_not("bad-1"), is_not("bad-2")]}]
     assert len(spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]) == 1

@@ -320,7 +320,7 @@ def test_a_report_without_a_verdict_is_unknown(installed: ControlPlane, namespac
     assert made["status"] == {"verdict": "unknown"}
 
 
-def test_get_recoveries_tells_the_story_in_one_line(
+def test_get_recoveries_has_all_that_matters_in_one_line(
     installed: ControlPlane, namespace: str, recoveries: Recoveries
 ) -> None:
     recoveries.create(a_recovery())
@@ -366,6 +366,6 @@ def test_get_recoveries_tells_the_story_in_one_line(
     ],
 )
 def test_explain_says_what_a_field_means(installed: ControlPlane, field: str, words: str) -> None:
-    told = installed.kubectl("explain", field)
+    reported = installed.kubectl("explain", field)
 
-    assert words in " ".join(told.split())
+    assert words in " ".join(reported.split())

@@ -54,7 +54,7 @@ def test_plain_pods_are_missed_until_their_role_is_bound(
     assert unbound == {OF_PLAIN_PODS.format(namespace): "prevents"}
 
 
-def test_an_image_that_the_role_does_not_name_is_told(
+def test_an_image_that_the_role_does_not_name_is_reported(
     installed: ControlPlane, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await_controller(installed)

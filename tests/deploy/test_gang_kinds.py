@@ -9,7 +9,7 @@ from healthd.core.api import LABEL_RESTARTED, TAINT_RESERVED, Job, PodHint
 from healthd.core.recovery.gang import Root
 from healthd.gangs.job import JobAdapter, read_job
 from tests.deploy.accounts import as_holder_of, token_of_controller
-from tests.deploy.gang_pods import HINT, NAME, TOLD, create, env_of, is_told, required, tell
+from tests.deploy.gang_pods import HINT, HINTED, NAME, create, env_of, gets_hint, mutate, required
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
@@ -47,7 +47,7 @@ KINDS: dict[str, tuple[str, str, Json, Json]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pod_of_every_kind_is_told_whose_template_is_marked(
+def test_a_pod_of_every_kind_with_a_marked_template_gets_the_hint(
     installed: ControlPlane, namespace: str, somewhere: str, jobset_controller: None, kind: str
 ) -> None:
     version, plural, stopped, start = KINDS[kind]
@@ -56,15 +56,15 @@ def test_a_pod_of_every_kind_is_told_whose_template_is_marked(
         path, {"apiVersion": version, "kind": kind, "metadata": {"name": NAME}, "spec": stopped}
     )
     uid = root["metadata"]["uid"]
-    tell(installed, namespace, HINT, kind=kind, uid=uid)
+    mutate(installed, namespace, HINT, kind=kind, uid=uid)
     jobset = {"jobset.sigs.k8s.io/jobset-name": NAME, "jobset.sigs.k8s.io/jobset-uid": uid}
     marks = {**MARKED, **jobset}
-    wait_until("a hint at work", lambda: is_told(create(installed, namespace, labels=marks, owner=uid)), limit=30)
+    wait_until("a hint at work", lambda: gets_hint(create(installed, namespace, labels=marks, owner=uid)), limit=30)
 
     installed.api.patch(f"{path}/{NAME}", {"spec": start})
     (pod,) = running(installed, namespace, 1)
 
-    assert env_of(pod["spec"]["containers"][0]).items() >= TOLD.items()
+    assert env_of(pod["spec"]["containers"][0]).items() >= HINTED.items()
     assert pod["metadata"]["annotations"]["healthd.dev/attempt"] == str(HINT.attempt)
     assert required(pod["spec"])
 
@@ -85,31 +85,31 @@ def test_a_real_job_that_is_resumed_runs_with_its_hint_on_the_spare(
     suspend(installed, namespace, True)
     running(installed, namespace, 0)
     hint = PodHint(attempt=1, resume_from="/ckpt/1", reserved_for="llama-0af1", avoid=[first], prefer=[second, spare])
-    tell(installed, namespace, hint, kind="Job", uid=job["metadata"]["uid"])
+    mutate(installed, namespace, hint, kind="Job", uid=job["metadata"]["uid"])
 
     suspend(installed, namespace, False)
     after = running(installed, namespace, 2)
 
     assert {pod["spec"]["nodeName"] for pod in before} == {first, second}
     assert {pod["spec"]["nodeName"] for pod in after} == {second, spare}
-    assert [env_of(pod["spec"]["containers"][0]) | TOLD for pod in after] == [
-        {**TOLD, "JOB_COMPLETION_INDEX": ""},
-        {**TOLD, "JOB_COMPLETION_INDEX": ""},
+    assert [env_of(pod["spec"]["containers"][0]) | HINTED for pod in after] == [
+        {**HINTED, "JOB_COMPLETION_INDEX": ""},
+        {**HINTED, "JOB_COMPLETION_INDEX": ""},
     ]
     assert {pod["metadata"]["annotations"]["healthd.dev/attempt"] for pod in after} == {"1"}
 
 
-async def test_a_job_that_its_user_suspended_long_after_its_recovery_is_told_no_old_checkpoint(
+async def test_a_job_that_its_user_suspended_long_after_its_recovery_gets_no_old_checkpoint(
     installed: ControlPlane, namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
     simulated_nodes.add(2)
     token = token_of_controller(installed)
     notes = {"healthd.dev/attempt": "1", "healthd.dev/resume-from": "/ckpt/1", "healthd.dev/resume-step": "1"}
     spec = AN_INDEXED_JOB["spec"]
-    told = {**spec, "template": {**spec["template"], "metadata": {"labels": MARKED, "annotations": notes}}}
+    reported = {**spec, "template": {**spec["template"], "metadata": {"labels": MARKED, "annotations": notes}}}
     enabled = {"name": NAME, "annotations": {"healthd.dev/restart": "enabled"}}
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    installed.api.create(path, {**AN_INDEXED_JOB, "metadata": enabled, "spec": told})
+    installed.api.create(path, {**AN_INDEXED_JOB, "metadata": enabled, "spec": reported})
     running(installed, namespace, 2)
     suspend(installed, namespace, True)
     running(installed, namespace, 0)

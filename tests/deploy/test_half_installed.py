@@ -288,7 +288,7 @@ def comes(installed: ControlPlane, part: Part) -> bool:
     return True
 
 
-def test_nobody_waits_for_recoveries_but_pods_that_asked_for_their_hint(
+def test_only_pods_that_asked_for_their_hint_wait_for_recoveries(
     whole: ControlPlane, parts: list[Part], others: str
 ) -> None:
     policy = [part for part in parts if part.kind.startswith("MutatingAdmissionPolicy")]
@@ -353,10 +353,10 @@ async def test_a_recovery_is_whole_after_a_reinstallation(
 
     pods = await recover_a_job(whole, namespace, simulated_nodes)
 
-    assert [told_by_policy(pod) for pod in pods] == ["1", "1"]
+    assert [set_by_policy(pod) for pod in pods] == ["1", "1"]
 
 
-def told_by_policy(pod: Json) -> str:
+def set_by_policy(pod: Json) -> str:
     """The template carries the hint as annotations; as environment a container has it from the policy alone."""
     return env_of(pod["spec"]["containers"][0]).get("HEALTHD_ATTEMPT", "")
 

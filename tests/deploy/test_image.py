@@ -53,7 +53,7 @@ def test_the_opener_lies_where_the_manifest_looks_for_it() -> None:
     assert copied["healthd/probes/klog/opener.py"] in containers()["opener"]["command"]
 
 
-def test_both_bases_can_be_pinned_by_whoever_builds() -> None:
+def test_the_build_can_pin_both_bases() -> None:
     bases = [rest.split()[0] for word, rest in INSTRUCTIONS if word == "FROM"]
 
     assert bases == ["${PYTHON}", "${PYTHON}"]

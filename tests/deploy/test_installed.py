@@ -76,7 +76,10 @@ async def recover_a_job(installed: ControlPlane, namespace: str, simulated_nodes
         pods = running(installed, namespace)
         claimed = await of_controller.get(Node, spare)
         await asyncio.to_thread(
-            wait_until, "the story as events", lambda: told(installed, namespace) >= {"Recovery", "Job"}, limit=PATIENCE
+            wait_until,
+            "the story as events",
+            lambda: reported(installed, namespace) >= {"Recovery", "Job"},
+            limit=PATIENCE,
         )
         controller.stop()
         await runs
@@ -86,7 +89,7 @@ async def recover_a_job(installed: ControlPlane, namespace: str, simulated_nodes
     return pods
 
 
-def told(installed: ControlPlane, namespace: str) -> set[str]:
+def reported(installed: ControlPlane, namespace: str) -> set[str]:
     """The kinds of objects that healthd told events about."""
     events = installed.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
     return {one["involvedObject"]["kind"] for one in events if "healthd" in one["source"].get("component", "")}

@@ -32,7 +32,7 @@ def test_the_agent_reads_the_kernel_log_where_the_opener_hands_it_out() -> None:
     assert config.kernel_log.socket.startswith("/run/healthd/")
 
 
-def test_the_opener_serves_the_agents_user_and_nobody_else() -> None:
+def test_the_opener_serves_only_the_agents_user() -> None:
     assert containers()["opener"]["command"][-1] == str(containers()["agent"]["securityContext"]["runAsUser"])
 
 
@@ -145,7 +145,7 @@ def test_the_kubelet_asks_at_a_port_of_its_own(name: str) -> None:
     assert asked == {"probes"}
 
 
-def test_the_namespace_of_the_monitoring_alone_reaches_metrics_and_nobody_the_probes() -> None:
+def test_the_namespace_of_the_monitoring_alone_reaches_metrics_and_no_one_the_probes() -> None:
     (policy,) = of_kind("NetworkPolicy").values()
     monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 PATIENCE = 120
 AGENT = 65532
-NOBODY = 65534
+NOBODY_UID = 65534
 CAP_SYSLOG = 1 << 34
 
 
@@ -49,7 +49,7 @@ def rolled_out(control_plane: ControlPlane, real_nodes: RealNodes) -> Json:
     return pod
 
 
-def test_the_agent_runs_as_nobody_in_particular(real_nodes: RealNodes, rolled_out: Json) -> None:
+def test_the_agent_runs_as_an_ordinary_user(real_nodes: RealNodes, rolled_out: Json) -> None:
     (agent,) = [one for one in processes(real_nodes, rolled_out) if one["Uid"] == AGENT]
 
     assert [agent[right] for right in ("CapPrm", "CapEff", "CapBnd", "CapAmb", "CapInh")] == [0] * 5
@@ -59,7 +59,7 @@ def test_the_agent_runs_as_nobody_in_particular(real_nodes: RealNodes, rolled_ou
 def test_the_opener_has_given_up_all_but_the_kernel_log(real_nodes: RealNodes, rolled_out: Json) -> None:
     (opener,) = [one for one in processes(real_nodes, rolled_out) if one["Uid"] != AGENT]
 
-    assert opener["Uid"] == NOBODY
+    assert opener["Uid"] == NOBODY_UID
     assert opener["CapEff"] | opener["CapPrm"] | opener["CapBnd"] in (0, CAP_SYSLOG)
     assert opener["NoNewPrivs"] == 1
 

@@ -44,7 +44,7 @@ def test_an_account_has_these_rights_and_no_others(account: str, rights: dict[st
     assert _rights_of(account) == {what: set(verbs.split()) for what, verbs in rights.items()}
 
 
-def test_nobody_may_read_secrets_or_become_somebody_else() -> None:
+def test_no_account_may_read_secrets_or_impersonate() -> None:
     rules = [rule for kind in ("Role", "ClusterRole") for role in of_kind(kind).values() for rule in role["rules"]]
 
     assert not NEVER & {resource for rule in rules for resource in rule["resources"]}

@@ -22,7 +22,7 @@ from healthd.controller.daemon import ControllerDaemon, ControllerDependencies
 from healthd.core.api import ChosenCheckpoint, RejectedCheckpoint
 from healthd.core.api.model import Phase
 from healthd.core.checkpoint.restart_cost import at_stake
-from healthd.core.checkpoint.verification import LABEL_VERIFIER, Report, fitted
+from healthd.core.checkpoint.verification import LABEL_VERIFIER, VerificationReport, fitted
 from healthd.core.config import Config, PrecheckPolicy
 from healthd.core.report.doctor import examine
 from healthd.gangs import ADAPTERS
@@ -37,7 +37,7 @@ from tests.lab.simulated import SimulatedNodes
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 PATIENCE = 60
-FOUND = Report(
+FOUND = VerificationReport(
     found=ChosenCheckpoint(path="/volume/llama/step_7", step=7, format="safetensors"),
     rejected=[RejectedCheckpoint(path="/volume/llama/step_8", step=8, reason="torn")],
 )
@@ -123,7 +123,7 @@ async def test_a_leader_that_dies_leaves_its_verifier_to_the_next(
             await first
         second = a_controller(of_controller, "second", tmp_path, pod)
         runs = asyncio.create_task(second.run())
-        say(installed, made, FOUND)
+        announce(installed, made, FOUND)
         recovery = await reached(of_controller, namespace, Phase.CONFIRMING)
         second.stop()
         await runs
@@ -132,10 +132,10 @@ async def test_a_leader_that_dies_leaves_its_verifier_to_the_next(
     assert recovery.status.checkpoint.path == "/mnt/runs/llama/step_7"
     assert [refused.path for refused in recovery.status.rejected] == ["/mnt/runs/llama/step_8"]
     assert verifiers(installed, namespace) == []
-    assert told_once(installed, namespace, made["metadata"]["name"])
+    assert announced_once(installed, namespace, made["metadata"]["name"])
 
 
-async def test_a_gang_that_runs_is_told_what_is_wrong_with_its_saving(
+async def test_a_running_gang_has_an_event_about_what_is_wrong_with_its_saving(
     installed: ControlPlane, namespace: str, simulated_nodes: SimulatedNodes, tmp_path: Path
 ) -> None:
     simulated_nodes.add(2)
@@ -179,7 +179,7 @@ async def test_a_gang_that_runs_is_told_what_is_wrong_with_its_saving(
     assert (stake.newest_step, stake.refused) == (7, f"{tmp_path}/step_8.safetensors")
 
 
-def say(installed: ControlPlane, pod: Json, report: Report) -> None:
+def announce(installed: ControlPlane, pod: Json, report: VerificationReport) -> None:
     """What a kubelet would: the container ended, and these were its last words."""
     meta = pod["metadata"]
     ended = {"exitCode": 0, "message": fitted(report).decode(), "reason": "Completed"}
@@ -188,7 +188,7 @@ def say(installed: ControlPlane, pod: Json, report: Report) -> None:
     installed.api.patch(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status", {"status": body})
 
 
-def told_once(installed: ControlPlane, namespace: str, pod: str) -> bool:
+def announced_once(installed: ControlPlane, namespace: str, pod: str) -> bool:
     """The scheduler placed one pod of that name, and no second one."""
     events = installed.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
     return [event["reason"] for event in events if event["involvedObject"]["name"] == pod].count("Scheduled") == 1

@@ -78,7 +78,7 @@ def test_what_its_training_program_saves_is_verified(trainer: Path, tmp_path: Pa
     assert (found.step, found.format) == (10, "marked")
 
 
-def test_its_training_program_goes_on_from_where_it_is_told(trainer: Path, tmp_path: Path) -> None:
+def test_its_training_program_resumes_from_the_given_step(trainer: Path, tmp_path: Path) -> None:
     whole = run(trainer, tmp_path / "whole", 12).splitlines()[-1]
     run(trainer, tmp_path / "out", 7)
     resumed = run(trainer, tmp_path / "out", 12, HEALTHD_RESUME_FROM=str(tmp_path / "out/step-5"), HEALTHD_ATTEMPT="1")

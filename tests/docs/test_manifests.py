@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from healthd.cli.doctor import parse_target, read_chart
-from healthd.core.report.doctor import HintPolicy, Level, examine
+from healthd.core.report.doctor import HintPolicy, RemarkLevel, examine
 from tests.docs.page import MY_CLUSTER, ROOT, kubernetes_page, manifests
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fleet import connected
@@ -51,7 +51,7 @@ async def test_the_doctor_has_nothing_against_it(kinds: ControlPlane, name: str)
     installed = dataclasses.replace(chart, hint_policy=HintPolicy.INSTALLED, rights={})  # there is no healthd here
     remarks = examine(installed)
 
-    assert [remark.what for remark in remarks if remark.level is not Level.NOTE] == []
+    assert [remark.what for remark in remarks if remark.level is not RemarkLevel.NOTE] == []
 
 
 @pytest.mark.parametrize("own", [{}, *OWN])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.driver import Stage
+from tests.e2e.driver import RunFolder
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def run_folder(tmp_path: Path) -> Iterator[RunFolder]:
     """A folder with everything that a run needs."""
-    stage = Stage(tmp_path)
-    yield stage
-    stage.close()
+    run_folder = RunFolder(tmp_path)
+    yield run_folder
+    run_folder.close()

@@ -79,7 +79,7 @@ class KernelLogFifo:
             self._fd = -1
 
 
-class Life:
+class HealthdProcess:
     """One process of healthd, and what it says on standard error."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -160,7 +160,7 @@ class Life:
         return event
 
 
-class Stage:
+class RunFolder:
     """The folder of one run, and everything in it that outlives a healthd."""
 
     def __init__(self, folder: Path) -> None:
@@ -215,7 +215,7 @@ class Stage:
         program: Sequence[str] = ("healthd.cli.main", "run"),
         prefix: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[Life]:
+    ) -> AsyncIterator[HealthdProcess]:
         """`healthd run` with two ranks of the training script, or of *command*; killed when the block ends."""
         self.kernel_log.rewind()
         name, value = self.mark.split("=")
@@ -228,7 +228,7 @@ class Stage:
             stderr=asyncio.subprocess.PIPE,
             limit=2**20,
         )
-        life = Life(process)
+        life = HealthdProcess(process)
         try:
             yield life
         finally:
@@ -277,7 +277,7 @@ class Stage:
         """Let the training script go on to its end."""
         self._gate = os.open(self.folder / "gate", os.O_RDWR)
 
-    async def all_wait(self, life: Life, attempt: int, world: int = 2) -> None:
+    async def all_wait(self, life: HealthdProcess, attempt: int, world: int = 2) -> None:
         """Return when every rank of *attempt* waits at the gate."""
         missing = {f"waits {rank} {attempt}" for rank in range(world)}
         while missing:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.checkpoints.builders import safetensors_bytes
-from tests.e2e.driver import ROOT, Stage
+from tests.e2e.driver import ROOT, RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -49,10 +49,14 @@ class Ended(NamedTuple):
 class Projects:
     """Folders in which a person starts runs by hand, and one home for all of them."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._environ = {**stage._driver.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(stage.folder / "home")}
-        self.runs = stage.folder / "home" / "healthd"
+    def __init__(self, run_folder: RunFolder) -> None:
+        self._stage = run_folder
+        self._environ = {
+            **run_folder._driver.environ,
+            "PYTHONPATH": str(ROOT),
+            "XDG_STATE_HOME": str(run_folder.folder / "home"),
+        }
+        self.runs = run_folder.folder / "home" / "healthd"
 
     def folder(self, path: str) -> Path:
         """A project's."""
@@ -83,8 +87,8 @@ class Projects:
 
 
 @pytest.fixture
-def projects(stage: Stage) -> Projects:
-    return Projects(stage)
+def projects(run_folder: RunFolder) -> Projects:
+    return Projects(run_folder)
 
 
 def trained(here: Path) -> str:
@@ -249,33 +253,35 @@ async def test_checkpoints_from_before_any_run_are_named_as_such(projects: Proje
     assert ended.event("run.starts")["saved_by"] == "no run that this machine knows of"
 
 
-async def test_all_runs_are_listed_and_one_that_goes_on_is_not_forgotten(projects: Projects, stage: Stage) -> None:
+async def test_all_runs_are_listed_and_one_that_goes_on_is_not_forgotten(
+    projects: Projects, run_folder: RunFolder
+) -> None:
     await projects.train(projects.folder("ann/llama"), 3)
-    async with stage.life("--state", str(projects.runs / "gang")) as life:
-        await stage.all_wait(life, 0)
+    async with run_folder.life("--state", str(projects.runs / "gang")) as life:
+        await run_folder.all_wait(life, 0)
         listed = [json.loads(line) for line in (await projects.healthd("runs", "--json")).said.splitlines()]
         table = await projects.healthd("runs")
         refused = await projects.healthd("forget", "gang")
-        stage.open_gate()
+        run_folder.open_gate()
         await life.ended()
 
-    told = {run["name"]: (run["standing"], run["step"], run["folder"]) for run in listed}
+    reported = {run["name"]: (run["standing"], run["step"], run["folder"]) for run in listed}
 
-    assert told["llama"] == ("finished", 3, str(stage.folder / "ann/llama"))
-    assert told["gang"][0] == "running"
+    assert reported["llama"] == ("finished", 3, str(run_folder.folder / "ann/llama"))
+    assert reported["gang"][0] == "running"
     assert table.said.splitlines()[0].split()[:3] == ["NAME", "STATUS", "STEP"]
     assert refused.code == 2
     assert "is under way" in refused.said
     assert (projects.runs / "gang").exists()
 
 
-async def test_a_run_that_was_cut_off_may_begin_again_from_nothing(stage: Stage) -> None:
-    async with stage.life() as life:
-        await stage.all_wait(life, 0)
-    stage.open_gate()
-    async with stage.life("--fresh") as life:
+async def test_a_run_that_was_cut_off_may_begin_again_from_nothing(run_folder: RunFolder) -> None:
+    async with run_folder.life() as life:
+        await run_folder.all_wait(life, 0)
+    run_folder.open_gate()
+    async with run_folder.life("--fresh") as life:
         assert await life.ended() == 0, life.log
 
-    assert stage.starts() == [(0, 0), (1, 0)]
-    assert {path.name for path in stage.folder.glob("checkpoints.before-1/*")} >= {"step-000004.safetensors"}
-    stage.check_writers()
+    assert run_folder.starts() == [(0, 0), (1, 0)]
+    assert {path.name for path in run_folder.folder.glob("checkpoints.before-1/*")} >= {"step-000004.safetensors"}
+    run_folder.check_writers()

@@ -19,7 +19,7 @@ import pytest
 
 from healthd.core.api import NodeHealth
 from healthd.core.api.model import Phase, Verdict
-from tests.e2e.driver import Stage
+from tests.e2e.driver import RunFolder
 from tests.kernel_log import RealLog, Unwritable, kernel_log
 
 pytestmark = pytest.mark.slow
@@ -36,56 +36,56 @@ def real_log() -> Iterator[RealLog]:
 
 
 @pytest.mark.kmsg
-async def test_a_record_of_the_real_kernel_log_becomes_a_restart(stage: Stage, real_log: RealLog) -> None:
+async def test_a_record_of_the_real_kernel_log_becomes_a_restart(run_folder: RunFolder, real_log: RealLog) -> None:
     domain = f"{uuid.uuid4().hex[:4]}"  # the log may still hold what other tests wrote of other GPUs
-    stage.configure(kernel_log="/dev/kmsg", trust_user_space=True)
-    stage.install_gpus(domain)
-    async with stage.life("--spares", "1") as life:
-        await stage.all_wait(life, 0)
+    run_folder.configure(kernel_log="/dev/kmsg", trust_user_space=True)
+    run_folder.install_gpus(domain)
+    async with run_folder.life("--spares", "1") as life:
+        await run_folder.all_wait(life, 0)
         real_log.write(f"NVRM: Xid (PCI:{domain}:3b:00): 79, pid=1, GPU has fallen off the bus.")
         await life.says("recovery.phase", phase=Phase.RECOVERED)
-        stage.open_gate()
+        run_folder.open_gate()
 
         assert await life.ended() == 0, life.log
-    [recovery] = await stage.recoveries()
+    [recovery] = await run_folder.recoveries()
 
     assert recovery.status.replacements == {"slot-0": "slot-2"}
-    assert stage.starts() == [(0, 0), (1, 4)]
-    stage.check_writers()
+    assert run_folder.starts() == [(0, 0), (1, 4)]
+    run_folder.check_writers()
 
 
-async def test_a_log_that_is_closed_is_said_once_and_nothing_is_called_healthy(stage: Stage) -> None:
-    stage.configure(kernel_log="/no/such/kmsg")
+async def test_a_log_that_is_closed_is_said_once_and_nothing_is_called_healthy(run_folder: RunFolder) -> None:
+    run_folder.configure(kernel_log="/no/such/kmsg")
     address = f"127.0.0.1:{free_port()}"
-    async with stage.life("--metrics", address) as life:
-        blind = await life.says("kernel_log.blind")
-        await stage.all_wait(life, 0)
+    async with run_folder.life("--metrics", address) as life:
+        blind = await life.says("kernel_log.unreadable")
+        await run_folder.all_wait(life, 0)
         status, readiness = await asyncio.to_thread(ask, f"http://{address}/readyz")
-        stage.open_gate()
+        run_folder.open_gate()
 
         assert await life.ended() == 0, life.log
-    with stage.cluster() as cluster:
+    with run_folder.cluster() as cluster:
         verdicts = {health.status.verdict for health in (await cluster.list(NodeHealth)).items}
 
     assert "cannot read /no/such/kmsg" in blind["why"]
     assert (status, readiness["ready"]) == (503, False)
     assert "/no/such/kmsg" in readiness["reasons"]["kernel_log"]
     assert verdicts == {Verdict.UNKNOWN}
-    assert [line["event"] for line in life.said].count("kernel_log.blind") == 1
+    assert [line["event"] for line in life.said].count("kernel_log.unreadable") == 1
 
 
-async def test_who_may_not_read_the_log_is_told_how_to_allow_it(stage: Stage) -> None:
+async def test_without_permission_to_read_the_log_the_message_says_how_to_allow_it(run_folder: RunFolder) -> None:
     """Root without CAP_SYSLOG, as in most containers."""
     if os.getuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("only root can give up CAP_SYSLOG, and only with setpriv")
     if Path("/proc/sys/kernel/dmesg_restrict").read_text().strip() != "1":
         pytest.skip("kernel.dmesg_restrict is 0 here: everybody may read the log")
-    stage.configure(kernel_log="/dev/kmsg")
+    run_folder.configure(kernel_log="/dev/kmsg")
     without = ["setpriv", "--bounding-set=-syslog,-sys_admin"]
-    async with stage.life(prefix=without) as life:
-        blind = await life.says("kernel_log.blind")
-        await stage.all_wait(life, 0)
-        stage.open_gate()
+    async with run_folder.life(prefix=without) as life:
+        blind = await life.says("kernel_log.unreadable")
+        await run_folder.all_wait(life, 0)
+        run_folder.open_gate()
 
         assert await life.ended() == 0, life.log
     assert re.search("Operation not permitted.*CAP_SYSLOG", blind["why"])

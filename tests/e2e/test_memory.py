@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from healthd.core.api.model import Phase
-from tests.e2e.driver import Stage
+from tests.e2e.driver import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -33,33 +33,33 @@ os.open(folder + "/gate", os.O_RDONLY)
 @pytest.mark.parametrize(
     ("name", "seen"), [("step-10.safetensors", "step 10"), ("model.safetensors", "model.safetensors")]
 )
-async def test_a_torn_file_that_its_owner_deletes_was_there(stage: Stage, name: str, seen: str) -> None:
-    command = [sys.executable, "-I", "-S", "-c", TEARS, str(stage.folder), name]
-    async with stage.life("--spares", "1", command=command) as life:
-        await stage.all_wait(life, 0)
-        stage.break_gpu(0)
+async def test_a_torn_file_that_its_owner_deletes_was_there(run_folder: RunFolder, name: str, seen: str) -> None:
+    command = [sys.executable, "-I", "-S", "-c", TEARS, str(run_folder.folder), name]
+    async with run_folder.life("--spares", "1", command=command) as life:
+        await run_folder.all_wait(life, 0)
+        run_folder.break_gpu(0)
         await life.says("recovery.phase", phase=Phase.HELD)
         life.signal(signal.SIGINT)
         await life.ended()
-    (stage.checkpoints / name).unlink()
-    async with stage.life("--spares", "1", command=command) as life:
+    (run_folder.checkpoints / name).unlink()
+    async with run_folder.life("--spares", "1", command=command) as life:
         assert await life.ended() == 2, life.log
 
     assert f"{seen} was seen (is it mounted?)" in life.other
     assert "add --fresh" in life.other
-    assert (stage.folder / "starts").read_text() == "00"
+    assert (run_folder.folder / "starts").read_text() == "00"
 
 
-async def test_what_was_saved_before_the_user_stopped_the_run_was_there(stage: Stage) -> None:
-    async with stage.life() as life:
-        await stage.all_wait(life, 0)
+async def test_what_was_saved_before_the_user_stopped_the_run_was_there(run_folder: RunFolder) -> None:
+    async with run_folder.life() as life:
+        await run_folder.all_wait(life, 0)
         life.signal(signal.SIGINT)
         await life.says("run.stopped", at="step 4")
         await life.ended()
-    for saved in stage.checkpoints.iterdir():
+    for saved in run_folder.checkpoints.iterdir():
         saved.unlink()
-    async with stage.life() as life:
+    async with run_folder.life() as life:
         assert await life.ended() == 2, life.log
 
     assert "step 4 was seen (is it mounted?)" in life.other
-    assert stage.starts() == [(0, 0)]
+    assert run_folder.starts() == [(0, 0)]

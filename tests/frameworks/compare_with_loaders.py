@@ -27,7 +27,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.checkpoints.builders import REAL
-from tests.checkpoints.damages import word
+from tests.checkpoints.damage import word
 
 SCRATCH = Path(tempfile.mkdtemp())
 PATIENCE = 60
@@ -280,8 +280,8 @@ def why_it_fails(load, path: Path) -> str:
         os.write(writer, _try(load, path).encode()[:2000])
         os._exit(0)
     os.close(writer)
-    with os.fdopen(reader, "rb") as told:
-        reason = told.read().decode(errors="replace")
+    with os.fdopen(reader, "rb") as reported:
+        reason = reported.read().decode(errors="replace")
     _, status = os.waitpid(child, 0)
     return reason or (f"ended by {signal.Signals(os.WTERMSIG(status)).name}" if os.WIFSIGNALED(status) else "")
 

@@ -28,7 +28,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
 
-from tests.checkpoints.damages import word
+from tests.checkpoints.damage import word
 from tests.frameworks.compare_with_loaders import why_it_fails
 from tests.frameworks.saving import OtherValues
 from tests.frameworks.writers_torch import expect, gloo, in_ranks

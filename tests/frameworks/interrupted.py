@@ -27,7 +27,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-from healthd.checkpoints.latest import Level
+from healthd.checkpoints.latest import VerifyLevel
 from healthd.checkpoints.steps import find
 from tests.frameworks.compare_with_loaders import why_it_fails
 from tests.frameworks.interruptions import KINDS
@@ -42,8 +42,10 @@ def warm_up(writer: Writer) -> None:
     import_noted()
     for candidate in find(root / writer.folder):
         fails = why_it_fails(partial(load, writer, candidate), Path(str(candidate.path)))
-        if fails or why_refused(candidate, Level.FULL):
-            print(f"UNDISTURBED: step {candidate.step}: {fails or why_refused(candidate, Level.FULL)}", flush=True)
+        if fails or why_refused(candidate, VerifyLevel.FULL):
+            print(
+                f"UNDISTURBED: step {candidate.step}: {fails or why_refused(candidate, VerifyLevel.FULL)}", flush=True
+            )
         import_noted()
 
 

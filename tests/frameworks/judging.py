@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from healthd.checkpoints.latest import Candidate, Level, Rejected, latest, verify
+from healthd.checkpoints.latest import Candidate, Rejected, VerifyLevel, latest, verify
 from healthd.checkpoints.steps import find
 from tests.frameworks.compare_with_loaders import why_it_fails
 from tests.frameworks.saving import OtherValues, Writer, note_imports
@@ -32,17 +32,17 @@ def judge(writer: Writer, root: Path, outcome: Outcome, what: str, *, only: int 
     right = []
     candidates = [candidate for candidate in find(root) if only is None or candidate.step == only]
     for candidate in candidates:
-        said = {level: why_refused(candidate, level) for level in Level}
+        said = {level: why_refused(candidate, level) for level in VerifyLevel}
         fails = why_it_fails(partial(load, writer, candidate), Path(str(candidate.path)))
         became = _became(fails)
         for level, reason in said.items():
             word = "refused" if reason else "good"
             outcome.counts[f"{level}: {word}, {became}"] += 1
-            if not reason and fails and level is Level.FULL:
+            if not reason and fails and level is VerifyLevel.FULL:
                 print(f"{what}: step {candidate.step} good, but {fails[:300]}", flush=True)
         if not fails:
             right.append(candidate.step)
-            outcome.lost[_without_numbers(said[Level.FULL])] += bool(said[Level.FULL])
+            outcome.lost[_without_numbers(said[VerifyLevel.FULL])] += bool(said[VerifyLevel.FULL])
     _judge_latest(root, outcome, what, right, only)
 
 
@@ -63,7 +63,7 @@ def _became(fails: str) -> str:
     return "other values" if fails.startswith(OtherValues.__name__) else "fails" if fails else "loads"
 
 
-def why_refused(candidate: Candidate, level: Level) -> str:
+def why_refused(candidate: Candidate, level: VerifyLevel) -> str:
     said = verify(candidate, level=level)
     return said.reason if isinstance(said, Rejected) else ""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from tests.e2e import driver
-from tests.e2e.driver import Life, Stage
+from tests.e2e.driver import HealthdProcess, RunFolder
 
 LONGEST = 240.0
 """Seconds for one script: imports alone take 10 on a small machine."""
@@ -28,23 +28,25 @@ SAVES_BEFORE_A_FAULT = 2
 
 
 @contextmanager
-def stage_in(folder: Path) -> Iterator[Stage]:
+def stage_in(folder: Path) -> Iterator[RunFolder]:
     """A new folder for one run, with `out` in it for the checkpoints."""
     (folder / "out").mkdir(parents=True)
-    stage = Stage(folder)
+    stage = RunFolder(folder)
     try:
         yield stage
     finally:
         stage.close()
 
 
-def life_of(stage: Stage, options: Sequence[str], script: Sequence[str]) -> AbstractAsyncContextManager[Life]:
+def life_of(
+    stage: RunFolder, options: Sequence[str], script: Sequence[str]
+) -> AbstractAsyncContextManager[HealthdProcess]:
     """`healthd run` with these options; *script* and its arguments run with this Python."""
     return stage.life(*options, command=[sys.executable, *script], environ=ON_CPU)
 
 
 async def train(
-    stage: Stage, options: Sequence[str], script: Sequence[str], *, fault: Callable[[], None] | None = None
+    stage: RunFolder, options: Sequence[str], script: Sequence[str], *, fault: Callable[[], None] | None = None
 ) -> None:
     """Train to the end. The *fault*, if any, happens after the second save."""
     async with life_of(stage, options, script) as life:
@@ -67,7 +69,7 @@ def whole(folder: Path) -> list[str]:
     return [name for name in names if not name.endswith(".tmp") and not name.startswith("tmp-")]
 
 
-def pid_of(stage: Stage, rank: int) -> int:
+def pid_of(stage: RunFolder, rank: int) -> int:
     """The process of a rank that runs now."""
     for pid in stage.marked():
         environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -76,7 +78,7 @@ def pid_of(stage: Stage, rank: int) -> int:
     raise SystemExit(f"rank {rank} does not run")
 
 
-async def finished(life: Life, folder: Path) -> None:
+async def finished(life: HealthdProcess, folder: Path) -> None:
     """Return when healthd has ended with 0. Raises SystemExit with what it and the ranks said."""
     if code := await life.ended():
         logs = [path.read_text()[-2000:] for path in sorted(folder.glob("state/logs/*/*"))]

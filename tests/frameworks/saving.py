@@ -33,7 +33,7 @@ class OtherValues(Exception):
 class Run:
     """One rank's part of one run of a writer."""
 
-    def __init__(self, root: Path, rank: int, ranks: int, steps: tuple[int, ...], port: int, told: int) -> None:
+    def __init__(self, root: Path, rank: int, ranks: int, steps: tuple[int, ...], port: int, reported: int) -> None:
         self.root = root
         """The folder of the steps, which is there."""
         self.rank = rank
@@ -41,7 +41,7 @@ class Run:
         self.steps = steps
         self.port = port
         """Free, for the meeting of the ranks."""
-        self._told = told
+        self._reported = reported
         self._began = 0.0
 
     def begin(self, step: int) -> None:
@@ -62,7 +62,7 @@ class Run:
 
     def _tell(self, line: str) -> None:
         if not self.rank:
-            os.write(self._told, f"{line}\n".encode())
+            os.write(self._reported, f"{line}\n".encode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +89,12 @@ class Gang:
 
     def __init__(self, writer: Writer, root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
-        self._reader, told = os.pipe()
+        self._reader, reported = os.pipe()
         self._unread = b""
         port = free_port()
-        runs = [Run(root, rank, writer.ranks, writer.steps, port, told) for rank in range(writer.ranks)]
+        runs = [Run(root, rank, writer.ranks, writer.steps, port, reported) for rank in range(writer.ranks)]
         self.pids = [self._start(writer, run) for run in runs]
-        os.close(told)
+        os.close(reported)
         self.failed = False
 
     def _start(self, writer: Writer, run: Run) -> int:
@@ -121,7 +121,7 @@ class Gang:
 
     def until(self, line: str) -> bool:
         """Wait for this line. False when the run ends without it."""
-        return any(told == line for told in self.lines())
+        return any(reported == line for reported in self.lines())
 
     def lines(self, within: float = PATIENCE) -> Iterator[str]:
         """What the run tells, until all its processes ended or for so many seconds."""

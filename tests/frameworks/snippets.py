@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.docs.trainers_page import EXAMPLES, Example, examples
-from tests.e2e.driver import Stage
+from tests.e2e.driver import RunFolder
 from tests.frameworks.runs import are_equal, pid_of, stage_in, train, try_all
 
 PACKAGES = {"ddp.py": "torch", "trainer.py": "transformers", "fit.py": "lightning", "engine.py": "deepspeed"}
@@ -29,7 +29,7 @@ MINE = Path(__file__).with_name("trainers") / "mine.py"
 
 
 @contextmanager
-def stage_of(example: Example, folder: Path) -> Iterator[Stage]:
+def stage_of(example: Example, folder: Path) -> Iterator[RunFolder]:
     """With the script in it, and the model and data of the examples, observed."""
     with stage_in(folder) as stage:
         (folder / example.name).write_text(example.path.read_text())
@@ -38,7 +38,7 @@ def stage_of(example: Example, folder: Path) -> Iterator[Stage]:
         yield stage
 
 
-def resumed_from(stage: Stage) -> list[str]:
+def resumed_from(stage: RunFolder) -> list[str]:
     """What each attempt of rank 0 was to resume from; `-`: nothing."""
     return (stage.folder / "resumed").read_text().splitlines()
 

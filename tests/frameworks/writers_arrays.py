@@ -327,9 +327,9 @@ def _refuse_other_model(model, step: int, *, optimizer: bool) -> None:
     if not any(_same(found, {name: values(each)[name] for name in ("layer0", "layer1")}) for each in steps):
         raise OtherValues("in the layers")
     if optimizer:
-        told = int(model.optimizer.iterations.numpy())
+        reported = int(model.optimizer.iterations.numpy())
         moments = [variable.numpy() for variable in model.optimizer.variables if variable.shape == (SIDE, SIDE)]
-        if told not in steps or not all(numpy.array_equal(each, values(told)["layer2"]) for each in moments):
+        if reported not in steps or not all(numpy.array_equal(each, values(reported)["layer2"]) for each in moments):
             raise OtherValues("in the optimizer")
 
 

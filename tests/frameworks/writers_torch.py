@@ -230,8 +230,8 @@ def expect_all(tensor: object, wanted: float, name: str) -> None:
 
 def in_ranks(ranks: int, work: Callable[[Run], None]) -> None:
     """Do it in processes that meet each other; raises what the first of them raised."""
-    run = partial(Run, Path(), ranks=ranks, steps=(), port=free_port(), told=-1)
-    reader, told = os.pipe()
+    run = partial(Run, Path(), ranks=ranks, steps=(), port=free_port(), reported=-1)
+    reader, reported = os.pipe()
     pids = []
     for rank in range(ranks):
         pids.append(os.fork())
@@ -240,9 +240,9 @@ def in_ranks(ranks: int, work: Callable[[Run], None]) -> None:
             try:
                 work(run(rank=rank))
             except BaseException as error:
-                os.write(told, f"{type(error).__name__}: {error}\0".encode()[:2000])
+                os.write(reported, f"{type(error).__name__}: {error}\0".encode()[:2000])
             os._exit(0)
-    os.close(told)
+    os.close(reported)
     with os.fdopen(reader, "rb") as said:
         first = said.read().decode(errors="replace").partition("\0")[0]
     statuses = [os.waitpid(pid, 0)[1] for pid in pids]
@@ -488,8 +488,8 @@ def load_trainer(path: Path, step: int) -> None:
     from transformers import TrainerCallback
 
     class Look(TrainerCallback):
-        def on_train_begin(self, arguments: object, state: object, control: object, **told: object) -> None:
-            expect_trained(told["model"], told["optimizer"], step)
+        def on_train_begin(self, arguments: object, state: object, control: object, **reported: object) -> None:
+            expect_trained(reported["model"], reported["optimizer"], step)
             if state.global_step != step:
                 raise OtherValues(f"of step {state.global_step}")
             raise Resumed

@@ -90,8 +90,8 @@ def _of_core(name: str, file: str, core: bytes, wrap: Wrap, **others: bytes) -> 
 
 
 def _manifest() -> Seed:
-    told = {"weights.raw": {"size": 5, "sha256": sha256(b"abcde").hexdigest()}}
-    return Seed("manifest", "", {"weights.raw": b"abcde", "manifest.json": json.dumps({"files": told}).encode()})
+    reported = {"weights.raw": {"size": 5, "sha256": sha256(b"abcde").hexdigest()}}
+    return Seed("manifest", "", {"weights.raw": b"abcde", "manifest.json": json.dumps({"files": reported}).encode()})
 
 
 def _archive() -> Seed:

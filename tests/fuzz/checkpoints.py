@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from healthd.checkpoints.formats import Level
+from healthd.checkpoints.formats import VerifyLevel
 from tests.checkpoints.judge import FAULT, Judge, Verdict
 from tests.fuzz.checkpoint_seeds import Seed, seeds
 
@@ -58,7 +58,7 @@ class Case(NamedTuple):
 class Verifier(Protocol):
     """What is tried; the `Judge` is one."""
 
-    def verify(self, path: Path, level: Level = ..., beside: Sequence[str] = ...) -> Verdict:
+    def verify(self, path: Path, level: VerifyLevel = ..., beside: Sequence[str] = ...) -> Verdict:
         """The word on one checkpoint."""
 
 
@@ -85,7 +85,7 @@ def fuzz(numbers: Sequence[int], seed: int, judge: Verifier, folder: Path) -> Re
         digest.update(case.content)
         home = folder / str(corpus.index(case.seed))
         (home / case.file).write_bytes(case.content)
-        for level in Level:
+        for level in VerifyLevel:
             verdict = judge.verify(home / case.seed.path, level, case.seed.beside)
             _note(report, verdict, f"{number} ({case.seed.name}, {case.file}, {level})")
         (home / case.file).write_bytes(case.seed.files[case.file])

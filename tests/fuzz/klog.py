@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from healthd.cli.klog import Reading, read_text
-from healthd.core.diagnosis.klog import Kind, parse_line
+from healthd.cli.klog import KlogLine, read_text
+from healthd.core.diagnosis.klog import MessageKind, parse_line
 from healthd.probes.klog.record import may_matter
 from tests.core.diagnosis.klog.forged import COMMS, FILES, FORMATS
 from tests.core.diagnosis.xid.messages import ENDED, HARMLESS, RAISED
@@ -114,10 +114,10 @@ class Report:
     """Of all that was read: the same for the same seed."""
 
 
-Read = Callable[[int, str], Reading | None]
+Read = Callable[[int, str], KlogLine | None]
 
 
-def read_line(number: int, line: str) -> Reading | None:
+def read_line(number: int, line: str) -> KlogLine | None:
     """What `healthd klog` reads in a log of this line alone."""
     kernel_line = parse_line(line)
     return read_text(number, kernel_line.text) if kernel_line else None
@@ -145,18 +145,18 @@ def fuzz(lines: int, seed: int, *, read: Read = read_line) -> Report:
     return report
 
 
-def fault_in(reading: Reading | None, line: str, author: Author) -> str:
+def fault_in(reading: KlogLine | None, line: str, author: Author) -> str:
     """What is wrong with *reading* of *line*; empty where nothing is."""
     if reading is None:
         return ""
     line = _COLOUR.sub("", line)
     if author is Author.PROGRAM:
         return f"{reading.kind} in the words of a program"
-    if author is Author.PROCESS and reading.kind not in {Kind.OOM, Kind.CRASH}:
+    if author is Author.PROCESS and reading.kind not in {MessageKind.OOM, MessageKind.CRASH}:
         return f"{reading.kind} in the name of a process"
-    if reading.kind is Kind.XID and not (_XID.search(line) and str(reading.xid) in line):
+    if reading.kind is MessageKind.XID and not (_XID.search(line) and str(reading.xid) in line):
         return f"an Xid {reading.xid} that is not there"
-    if reading.kind is Kind.SXID and "SXid" not in line:
+    if reading.kind is MessageKind.SXID and "SXid" not in line:
         return "an SXid that is not there"
     if reading.text == reading.text.strip("\r\n\x00 ") and not may_matter(f"3,1,1,-;{reading.text}".encode()):
         return "the agent would not have looked at it"

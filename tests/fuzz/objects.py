@@ -78,7 +78,7 @@ class _NoStores(dict[str, Store]):
 class Kubernetes:
     """The Job controller and the kubelets of the good gang, and a way to store what no API server would."""
 
-    def __init__(self, cluster: EmbeddedCluster, store: kept.Store, clock: ManualClock) -> None:
+    def __init__(self, cluster: EmbeddedCluster, store: kept.SqliteStore, clock: ManualClock) -> None:
         self._cluster = cluster
         self._store = store
         self._clock = clock
@@ -121,14 +121,14 @@ class Kubernetes:
         pods = (await self._cluster.list(Pod, namespace="good")).items
         return max((attempt_of(pod) for pod in pods), default=0)
 
-    def store(self, batch: Iterable[Hostile]) -> list[tuple[kept.Key, Json]]:
+    def store(self, batch: Iterable[Hostile]) -> list[tuple[kept.RowKey, Json]]:
         """The objects as they are, past all checks."""
         stored = []
         with self._cluster._writing():
             for each in batch:
                 named = RESOURCES[each.kind]
                 meta = each.body["metadata"]
-                key = kept.Key(named.plural, meta.get("namespace", ""), meta["name"])
+                key = kept.RowKey(named.plural, meta.get("namespace", ""), meta["name"])
                 if self._store.read(key) is not None:
                     continue
                 uid = self._uids()
@@ -136,7 +136,7 @@ class Kubernetes:
                 stored.append((key, each.later or each.body))
         return stored
 
-    def change(self, stored: Iterable[tuple[kept.Key, Json]]) -> None:
+    def change(self, stored: Iterable[tuple[kept.RowKey, Json]]) -> None:
         """What some of them become."""
         with self._cluster._writing():
             for key, later in stored:
@@ -151,7 +151,7 @@ class Kubernetes:
             for named in set(RESOURCES.values()):
                 for body in self._store.read_all(named.plural, None):
                     meta = json.loads(body)["metadata"]
-                    key = kept.Key(named.plural, meta.get("namespace", ""), meta["name"])
+                    key = kept.RowKey(named.plural, meta.get("namespace", ""), meta["name"])
                     is_ours = key.namespace in ("good", "healthd-system") or key.name.startswith("good-")
                     if not is_ours or named.plural == "events":
                         version = self._store.head() + 1
@@ -204,7 +204,7 @@ class Fuzz:
 
     def __init__(self, adapters: Adapters) -> None:
         self.clock = ManualClock(START)
-        store = kept.Store(None, history=5000, durable=False)
+        store = kept.SqliteStore(None, history=5000, durable=False)
         self.cluster = EmbeddedCluster(store, self.clock, counting_uids(), bookmark_every=1)
         self.kubernetes = Kubernetes(self.cluster, store, self.clock)
         config = Config()
@@ -292,8 +292,8 @@ def fuzz(count: int, seed: int, *, seconds: float = 1e9, adapters: Adapters = AD
     with structlog.testing.capture_logs(processors=[_keep_errors]) as logs:
         report = asyncio.run(Fuzz(adapters).run(count, seed, time.monotonic() + seconds))
     for each in logs:
-        told = str(each.get("exception"))[-TRACED:]
-        report.failures.append(f"{each['event']}: {each.get('object') or each.get('gang')}: {told}")
+        reported = str(each.get("exception"))[-TRACED:]
+        report.failures.append(f"{each['event']}: {each.get('object') or each.get('gang')}: {reported}")
     return report
 
 

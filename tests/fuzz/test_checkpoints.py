@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.formats import Level
+from healthd.checkpoints.formats import VerifyLevel
 from healthd.checkpoints.latest import Candidate, Checkpoint, verify
 from tests.checkpoints.judge import FAULT, Judge, Verdict
 from tests.fuzz.checkpoint_seeds import Seed, seeds
@@ -23,7 +23,7 @@ class Weak:
 
     asked = 0
 
-    def verify(self, path: Path, level: Level = Level.FULL, beside: Sequence[str] = ()) -> Verdict:
+    def verify(self, path: Path, level: VerifyLevel = VerifyLevel.FULL, beside: Sequence[str] = ()) -> Verdict:
         self.asked += 1
         return Verdict(f"could not be verified, a {FAULT}" if self.asked == 10 else "", seconds=self.asked, peak=7)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from healthd.cli.klog import Reading
-from healthd.core.diagnosis.klog import Kind
+from healthd.cli.klog import KlogLine
+from healthd.core.diagnosis.klog import MessageKind
 from tests.fuzz.klog import Author, Read, fuzz, made_lines, read_line
 
 pytestmark = pytest.mark.slow
@@ -14,17 +14,17 @@ pytestmark = pytest.mark.slow
 LINES = 3000
 
 
-def blind(number: int, line: str) -> Reading | None:
+def blind(number: int, line: str) -> KlogLine | None:
     """Fails on what it does not like."""
     if "\x00" in line:
         raise ValueError("a null")
     return read_line(number, line)
 
 
-def credulous(number: int, line: str) -> Reading | None:
+def credulous(number: int, line: str) -> KlogLine | None:
     """Finds an Xid wherever the word stands."""
     reading = read_line(number, line)
-    return msgspec.structs.replace(reading, kind=Kind.XID, xid=79) if reading and "Xid" not in line else reading
+    return msgspec.structs.replace(reading, kind=MessageKind.XID, xid=79) if reading and "Xid" not in line else reading
 
 
 def test_nothing_is_found() -> None:
@@ -35,7 +35,7 @@ def test_nothing_is_found() -> None:
 
 
 def test_every_kind_is_met() -> None:
-    assert set(fuzz(LINES, seed=7).kinds) == {*Kind, "nothing"}
+    assert set(fuzz(LINES, seed=7).kinds) == {*MessageKind, "nothing"}
 
 
 def test_the_same_seed_gives_the_same_lines() -> None:

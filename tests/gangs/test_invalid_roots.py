@@ -134,7 +134,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("which", UNREADABLE)
-def test_manifests_that_cannot_be_unpacked_are_told_before_the_pods_are_deleted(which: str) -> None:
+def test_manifests_that_cannot_be_unpacked_are_reported_before_the_pods_are_deleted(which: str) -> None:
     assert len(read(a_podgang(manifests=UNREADABLE[which])).invalid) == 1
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
 from healthd.core.api import ChosenCheckpoint, Condition, Job, JobStatus, Toleration
-from healthd.core.recovery.gang import Ending, GangOptions, Root, StartHint
+from healthd.core.recovery.gang import GangOptions, Root, RootOutcome, StartHint
 from healthd.gangs.job import JobAdapter, read_job
 from tests.builders import a_job
 from tests.fakes import ManualClock, counting_uids
@@ -41,14 +41,14 @@ def test_progress_that_cannot_be_read_is_no_progress() -> None:
 @pytest.mark.parametrize(
     ("condition", "ending"),
     [
-        ("Complete", Ending.COMPLETE),
-        ("SuccessCriteriaMet", Ending.COMPLETE),
-        ("Failed", Ending.FAILED),
-        ("FailureTarget", Ending.FAILED),
-        ("Suspended", Ending.NOT_ENDED),
+        ("Complete", RootOutcome.COMPLETE),
+        ("SuccessCriteriaMet", RootOutcome.COMPLETE),
+        ("Failed", RootOutcome.FAILED),
+        ("FailureTarget", RootOutcome.FAILED),
+        ("Suspended", RootOutcome.NOT_ENDED),
     ],
 )
-def test_a_job_ends_by_its_conditions(condition: str, ending: Ending) -> None:
+def test_a_job_ends_by_its_conditions(condition: str, ending: RootOutcome) -> None:
     job = a_job(status=JobStatus(conditions=[Condition(type=condition, status="True")]))
 
     assert read_job(job).ending is ending

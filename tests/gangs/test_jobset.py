@@ -9,7 +9,7 @@ import pytest
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
 from healthd.core.api import Condition, JobSet, JobSetStatus, OwnerReference, ReplicatedJobStatus
-from healthd.core.recovery.gang import Ending, GangView, Root, index_of, members
+from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
 from healthd.gangs.jobset import JobSetAdapter
 from tests.builders import a_pod
 from tests.fakes import START
@@ -27,7 +27,7 @@ def read(jobset: JobSet) -> Root:
     return root
 
 
-def test_a_jobset_without_a_word_of_healthd_is_no_root() -> None:
+def test_a_jobset_without_annotations_of_healthd_is_no_root() -> None:
     assert ADAPTER.read(a_jobset(annotations={})) is None
 
 
@@ -46,13 +46,13 @@ def test_the_members_of_all_its_jobs_are_the_gang() -> None:
     assert root.seats == ("leader-0-0", "workers-0-0", "workers-0-1", "workers-1-0", "workers-1-1")
 
 
-def test_a_member_is_told_by_its_job_and_its_index_there() -> None:
+def test_a_member_is_identified_by_its_job_and_its_index_there() -> None:
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": "workers", "jobset.sigs.k8s.io/job-index": "1"}
 
     assert index_of(a_pod(index=0, labels=labels)) == "workers-1-0"
 
 
-def test_the_members_of_a_job_without_indexes_are_not_told_apart() -> None:
+def test_the_members_of_a_job_without_indexes_are_not_distinguished() -> None:
     assert read(a_jobset(parts=[a_part(completionMode="NonIndexed")])).seats == ()
 
 
@@ -86,9 +86,13 @@ def test_a_jobset_has_stopped_when_none_of_its_jobs_is_active(
 
 @pytest.mark.parametrize(
     ("condition", "ending"),
-    [("Completed", Ending.COMPLETE), ("Failed", Ending.FAILED), ("StartupPolicyCompleted", Ending.NOT_ENDED)],
+    [
+        ("Completed", RootOutcome.COMPLETE),
+        ("Failed", RootOutcome.FAILED),
+        ("StartupPolicyCompleted", RootOutcome.NOT_ENDED),
+    ],
 )
-def test_a_jobset_ends_by_its_conditions(condition: str, ending: Ending) -> None:
+def test_a_jobset_ends_by_its_conditions(condition: str, ending: RootOutcome) -> None:
     status = JobSetStatus(conditions=[Condition(type=condition, status="True")])
 
     assert read(a_jobset(status=status)).ending is ending
@@ -108,7 +112,7 @@ def test_pods_from_before_its_own_restart_are_no_members_any_more() -> None:
     assert members(GangView(root=root, pods=(old, new))) == (new,)
 
 
-def test_a_pod_of_a_jobset_that_had_the_name_before_is_told_by_the_uid() -> None:
+def test_a_pod_of_a_jobset_that_had_the_name_before_is_identified_by_the_uid() -> None:
     labels = {"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/jobset-uid": "uid-old"}
     pod = a_pod(labels=labels)
 
@@ -145,18 +149,18 @@ async def test_what_its_user_changes_after_the_stop_is_seen(cluster: EmbeddedClu
     assert read(await now(cluster)).edited_since_stop
 
 
-async def test_starting_tells_the_pods_of_every_job(cluster: EmbeddedCluster) -> None:
+async def test_starting_sets_the_hint_on_the_pods_of_every_job(cluster: EmbeddedCluster) -> None:
     root = await stored(cluster, suspend=True, parts=[a_part("leader", pods=1), a_part("workers")])
 
     await ADAPTER.start(cluster, root, a_hint(checkpoint=A_STEP))
 
     jobset = await now(cluster)
     templates = [job["template"]["spec"]["template"]["metadata"] for job in jobset.spec.replicated_jobs]
-    told = [template["annotations"] for template in templates]
+    reported = [template["annotations"] for template in templates]
     assert [template["labels"] for template in templates] == [{"app": "train", "healthd.dev/restarted": "true"}] * 2
-    assert (jobset.spec.suspend, read(jobset).attempt, len(told)) == (False, 3, 2)
-    assert all(notes["healthd.dev/resume-from"] == "/data/step_7" for notes in told)
-    assert all(notes["healthd.dev/attempt"] == "3" for notes in told)
+    assert (jobset.spec.suspend, read(jobset).attempt, len(reported)) == (False, 3, 2)
+    assert all(notes["healthd.dev/resume-from"] == "/data/step_7" for notes in reported)
+    assert all(notes["healthd.dev/attempt"] == "3" for notes in reported)
 
 
 async def test_starting_keeps_everything_that_healthd_does_not_know(cluster: EmbeddedCluster) -> None:

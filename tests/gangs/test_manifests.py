@@ -49,7 +49,7 @@ def test_labels_that_its_node_gave_it_are_forgotten() -> None:
     assert remembered(pod)["metadata"]["labels"] == {"healthd.dev/gang": "train"}
 
 
-def test_what_an_earlier_attempt_was_told_is_forgotten() -> None:
+def test_the_hint_of_an_earlier_attempt_is_removed() -> None:
     first = made_again("rank-0", remembered(a_manifest()), REF, a_hint(checkpoint=A_STEP))
 
     again = remembered(first)
@@ -68,7 +68,7 @@ def test_a_pod_made_again_knows_where_to_resume_by_annotation_and_by_env() -> No
     assert pod.metadata.annotations["healthd.dev/made-by"] == "train-3"
 
 
-def test_a_step_that_is_not_known_is_not_told() -> None:
+def test_a_step_that_is_not_known_is_left_out() -> None:
     pod = made_again("rank-0", remembered(a_manifest()), REF, a_hint(checkpoint=ChosenCheckpoint(path="/data/last")))
 
     assert "HEALTHD_RESUME_STEP" not in {each["name"] for each in pod.spec["containers"][0]["env"]}

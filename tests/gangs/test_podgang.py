@@ -12,7 +12,7 @@ from msgspec.structs import replace as replace_struct
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict, NotFound
 from healthd.core.api import GangRef, Pod, PodGang, PodManifest
-from healthd.core.recovery.gang import Ending, Mount, Root, attempt_of, index_of
+from healthd.core.recovery.gang import ClaimMount, Root, RootOutcome, attempt_of, index_of
 from healthd.gangs.podgang import PodGangAdapter
 from tests.builders import a_job, a_pod
 from tests.gangs.builders import A_STEP, a_hint, an_empty_cluster, mounting
@@ -82,7 +82,7 @@ async def stop(cluster: EmbeddedCluster) -> Root:
     return await found(cluster)
 
 
-async def test_pods_that_nobody_asked_restarts_for_are_no_gang(cluster: EmbeddedCluster) -> None:
+async def test_pods_that_no_one_asked_restarts_for_are_no_gang(cluster: EmbeddedCluster) -> None:
     await make(cluster, "rank-0", annotations={"healthd.dev/restart": "no"})
     await ADAPTER.discover(cluster, "default", "train", list((await pods(cluster)).values()))
 
@@ -104,7 +104,7 @@ async def test_where_its_pods_see_a_claim_is_remembered_with_them(cluster: Embed
 
     root = await discover(cluster)
 
-    assert root.mounts == (Mount(claim="runs", path="/runs"),)
+    assert root.mounts == (ClaimMount(claim="runs", path="/runs"),)
 
 
 async def test_two_controllers_that_see_the_same_pods_remember_one_gang(cluster: EmbeddedCluster) -> None:
@@ -114,7 +114,7 @@ async def test_two_controllers_that_see_the_same_pods_remember_one_gang(cluster:
     assert (await discover(cluster)).ref == first.ref
 
 
-def test_a_pod_is_told_by_its_name_and_claimed_by_its_label() -> None:
+def test_a_pod_is_identified_by_its_name_and_claimed_by_its_label() -> None:
     pod = a_pod("rank-0", gang="train")
 
     assert (index_of(pod), ADAPTER.root_name(pod)) == ("rank-0", "train")
@@ -154,7 +154,7 @@ async def test_stopping_deletes_the_pods_and_keeps_the_memory(cluster: EmbeddedC
     assert (root.suspended, root.stopped, root.stopped_by, root.deleting) == (True, True, "train-1", False)
 
 
-async def test_a_stop_that_was_cut_off_is_finished_at_the_next_look(cluster: EmbeddedCluster) -> None:
+async def test_a_stop_that_was_cut_off_is_finished_at_the_next_reconcile(cluster: EmbeddedCluster) -> None:
     await make(cluster, "rank-0", "rank-1")
     await discover(cluster)
     mark = {"metadata": {"annotations": {"healthd.dev/stopped-by": "train-1"}, "ownerReferences": None}}
@@ -289,7 +289,7 @@ async def test_a_gang_whose_pods_all_succeeded_is_complete(cluster: EmbeddedClus
     half = (await found(cluster)).ending
     await says(cluster, "rank-1", "Succeeded")
 
-    assert (half, (await found(cluster)).ending) == (Ending.NOT_ENDED, Ending.COMPLETE)
+    assert (half, (await found(cluster)).ending) == (RootOutcome.NOT_ENDED, RootOutcome.COMPLETE)
 
 
 BY_OWNER = {**ENABLED, "healthd.dev/recreate": "owner"}
@@ -331,7 +331,7 @@ async def test_pods_that_their_owner_makes_too_early_go_again(cluster: EmbeddedC
     assert (await pods(cluster))["try2-0"].metadata.deletion_timestamp is not None
 
 
-async def test_a_late_look_at_a_stopped_gang_deletes_nothing_of_one_that_was_started(cluster: EmbeddedCluster) -> None:
+async def test_a_stale_view_of_a_stopped_gang_deletes_nothing_of_one_that_was_started(cluster: EmbeddedCluster) -> None:
     await make(cluster, "try1-0", annotations=BY_OWNER)
     await discover(cluster)
     stale = await stop(cluster)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
 from healthd.core.api import GangRef, Job, OwnerReference, StatefulSet, StatefulSetStatus
-from healthd.core.recovery.gang import Ending, Mount, Root, index_of
+from healthd.core.recovery.gang import ClaimMount, Root, RootOutcome, index_of
 from healthd.gangs.job import JobAdapter
 from healthd.gangs.statefulset import StatefulSetAdapter
 from tests.builders import a_job, a_pod
@@ -84,7 +84,7 @@ def test_it_has_stopped_when_its_controller_has_seen_the_zero_and_no_pod_is_left
     assert read(a_statefulset(replicas=replicas, status=seen, generation=5)).stopped is stopped
 
 
-def test_a_member_is_told_by_its_ordinal() -> None:
+def test_a_member_is_identified_by_its_ordinal() -> None:
     assert index_of(a_pod(labels={"apps.kubernetes.io/pod-index": "3"})) == "3"
 
 
@@ -136,7 +136,7 @@ async def test_a_user_who_scales_it_while_it_is_stopped_is_seen(cluster: Embedde
     assert (scaled.suspended, scaled.edited_since_stop, scaled.world) == (False, True, 2)
 
 
-async def test_one_that_its_user_scaled_to_zero_was_stopped_by_nobody(cluster: EmbeddedCluster) -> None:
+async def test_one_that_its_user_scaled_to_zero_was_not_stopped_by_healthd(cluster: EmbeddedCluster) -> None:
     root = await stored(cluster, replicas=0)
 
     assert (root.suspended, root.stopped_by) == (True, "")
@@ -161,7 +161,7 @@ async def test_a_claim_that_only_the_launcher_mounts_is_known(cluster: EmbeddedC
 
     root = await stored(cluster, annotations=LAUNCHER)
 
-    assert root.mounts == (Mount(claim="runs", path="/runs"),)
+    assert root.mounts == (ClaimMount(claim="runs", path="/runs"),)
 
 
 def test_a_pod_of_the_launcher_belongs_to_the_workers_by_its_label() -> None:
@@ -171,7 +171,7 @@ def test_a_pod_of_the_launcher_belongs_to_the_workers_by_its_label() -> None:
     assert (ADAPTER.root_name(pod), ADAPTER.root_uid(pod)) == ("train", "")
 
 
-def test_a_pod_that_belongs_to_nobody_is_not_claimed() -> None:
+def test_a_pod_that_belongs_to_no_one_is_not_claimed() -> None:
     assert ADAPTER.root_name(a_pod(gang="train")) is None
 
 
@@ -267,8 +267,8 @@ async def test_a_launcher_that_its_user_suspends_is_left_alone(cluster: Embedded
     assert (await launcher(cluster)).spec.suspend
 
 
-@pytest.mark.parametrize(("condition", "ending"), [("Complete", Ending.COMPLETE), ("Failed", Ending.FAILED)])
-async def test_a_gang_ends_as_its_launcher_does(cluster: EmbeddedCluster, condition: str, ending: Ending) -> None:
+@pytest.mark.parametrize(("condition", "ending"), [("Complete", RootOutcome.COMPLETE), ("Failed", RootOutcome.FAILED)])
+async def test_a_gang_ends_as_its_launcher_does(cluster: EmbeddedCluster, condition: str, ending: RootOutcome) -> None:
     root = await with_launcher(cluster)
     seen = {"conditions": [{"type": condition, "status": "True"}]}
     await cluster.patch(Job, "mpirun", {"status": seen}, namespace="default", subresource="status")

@@ -47,7 +47,7 @@ def test_prometheus_takes_the_rules(promtool: str, file: Path) -> None:
 
 @pytest.mark.lab
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_the_rules_tell_and_are_silent_as_they_should(promtool: str, file: Path) -> None:
+def test_the_alerts_fire_and_stay_silent_as_they_should(promtool: str, file: Path) -> None:
     tested = run(promtool, "test", "rules", str(ROOT / "tests" / "grafana" / file.name))
 
     assert tested.returncode == 0, tested.stdout + tested.stderr

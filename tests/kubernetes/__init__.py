@@ -1,1 +1,1 @@
-"""Whole stories on a real control plane: agents, controllers and gangs, from the fault to the end, whatever happens."""
+"""Scenarios on a real control plane: agents, controllers and gangs, from the fault to the end, whatever happens."""

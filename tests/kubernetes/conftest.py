@@ -1,4 +1,4 @@
-"""One control plane for all stories, with what healthd ships for it; and when a story fails, all that can be told."""
+"""One control plane for all scenarios, with what healthd ships for it; and when one fails, the state for the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from healthd.core.config import LogFormat, LogLevel
 from healthd.telemetry.logs import configure
 from tests.deploy.accounts import bind_controller
 from tests.kubernetes.replicas import Replicas, replicas_of
-from tests.kubernetes.stage import Stage, a_stage
+from tests.kubernetes.scenario import Scenario, a_scenario
 from tests.lab.build import JOBSET, KWOK
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fixtures import get
@@ -65,19 +65,21 @@ async def remote(kubernetes: ControlPlane) -> AsyncIterator[RemoteCluster]:
 
 
 @pytest.fixture
-async def stage(remote: RemoteCluster, kubernetes: ControlPlane, simulated: SimulatedNodes) -> AsyncIterator[Stage]:
+async def scenario(
+    remote: RemoteCluster, kubernetes: ControlPlane, simulated: SimulatedNodes
+) -> AsyncIterator[Scenario]:
     """Where one gang plays."""
     configure(LogFormat.JSON, LogLevel.ERROR, io.StringIO())  # the agents in this process tell nobody
-    async with a_stage(remote, kubernetes, simulated) as stage:
-        yield stage
+    async with a_scenario(remote, kubernetes, simulated) as scenario:
+        yield scenario
 
 
 @pytest.fixture
 async def other_stage(
-    stage: Stage, remote: RemoteCluster, kubernetes: ControlPlane, simulated: SimulatedNodes
-) -> AsyncIterator[Stage]:
+    scenario: Scenario, remote: RemoteCluster, kubernetes: ControlPlane, simulated: SimulatedNodes
+) -> AsyncIterator[Scenario]:
     """Where another gang plays, in a namespace of its own, on the same nodes as the first."""
-    async with a_stage(remote, kubernetes, simulated, beside=stage) as other:
+    async with a_scenario(remote, kubernetes, simulated, beside=scenario) as other:
         yield other
 
 
@@ -96,11 +98,11 @@ async def replicas(kubernetes: ControlPlane, token: str, tmp_path: Path) -> Asyn
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to the report of a story that failed what the cluster and the controllers show."""
+    """Add to the report of a scenario that failed what the cluster and the controllers show."""
     report = yield
     used = getattr(item, "funcargs", {})
     if report.when == "call" and report.failed:
         for name in ("stage", "other_stage", "replicas"):
             if name in used:
-                report.sections.append((name, used[name].tell()))
+                report.sections.append((name, used[name].describe()))
     return report

@@ -1,4 +1,4 @@
-"""Replicas of `healthd controller` as it is shipped, each a process of its own behind a gate of its own."""
+"""Replicas of `healthd controller` as it is shipped, each a process of its own behind a proxy of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.kubernetes.gate import Gate, Watcher
+from tests.kubernetes.api_proxy import ApiProxy, Watcher
 from tests.lab.api import ApiError
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
@@ -36,9 +36,9 @@ _TAIL = 60
 class Replica:
     """One process."""
 
-    def __init__(self, name: str, gate: Gate, log: Path) -> None:
+    def __init__(self, name: str, proxy: ApiProxy, log: Path) -> None:
         self.name = name
-        self.gate = gate
+        self.proxy = proxy
         self.log = log
         self._process: asyncio.subprocess.Process | None = None
 
@@ -61,7 +61,7 @@ class Replica:
 
     def kill(self) -> None:
         """As the kernel does it when memory runs out. What it has sent and did not arrive never does."""
-        self.gate.close()
+        self.proxy.close()
         self._signal(signal.SIGKILL)
 
     def freeze(self) -> None:
@@ -116,7 +116,7 @@ class Replicas:
         """
         *count* more, that are up; *sections* of the configuration say what is different.
 
-        A *direct* one has no gate before it: this process would be too slow for what thousands of changes bring.
+        A *direct* one has no proxy before it: this process would be too slow for what thousands of changes bring.
         """
         config = {name: {**CONFIG.get(name, {}), **sections.get(name, {})} for name in {**CONFIG, **sections}}
         file = self._folder / f"healthd-{len(self.all)}.yaml"
@@ -124,23 +124,23 @@ class Replicas:
         added = [await self._start(file, direct) for _ in range(count)]
         async with asyncio.timeout(PATIENCE):
             for replica in added if not direct else ():
-                await replica.gate.has_watched.wait()
+                await replica.proxy.has_watched.wait()
         await self.leader()
         return added
 
     async def _start(self, config: Path, direct: bool) -> Replica:
         name = f"replica-{len(self.all)}"
-        gate = Gate(self._control_plane)
-        await self._stack.enter_async_context(gate.served(self._control_plane.directory))
-        replica = Replica(name, gate, self._folder / f"{name}.log")
+        proxy = ApiProxy(self._control_plane)
+        await self._stack.enter_async_context(proxy.served(self._control_plane.directory))
+        replica = Replica(name, proxy, self._folder / f"{name}.log")
         self.all.append(replica)
-        await replica.start(self._control_plane, self._token, config, self._control_plane.url if direct else gate.url)
+        await replica.start(self._control_plane, self._token, config, self._control_plane.url if direct else proxy.url)
         return replica
 
     def watch(self, watcher: Watcher) -> None:
         """Let *watcher* see the writes of all."""
         for replica in self.all:
-            replica.gate.watch = watcher
+            replica.proxy.watch = watcher
 
     async def leader(self) -> Replica:
         """Who holds the lease, once somebody alive does."""
@@ -164,7 +164,7 @@ class Replicas:
             if replica.is_alive:
                 await replica.stop()
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         """The end of every log."""
         return "\n".join(replica.tail() for replica in self.all)
 
@@ -178,8 +178,8 @@ async def replicas_of(control_plane: ControlPlane, token: str, folder: Path) -> 
             yield replicas
         finally:
             for replica in replicas.all:
-                replica.gate.release()
-                replica.gate.delay = 0
+                replica.proxy.release()
+                replica.proxy.delay = 0
             await replicas.stop()
 
 

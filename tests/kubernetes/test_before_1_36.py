@@ -22,7 +22,7 @@ from tests.deploy.test_apply import with_component
 from tests.kubernetes.conftest import DEPLOY, SYSTEM
 from tests.kubernetes.gangs import GANGS
 from tests.kubernetes.replicas import Replicas
-from tests.kubernetes.stage import Stage
+from tests.kubernetes.scenario import Scenario
 from tests.lab.build import JOBSET, KWOK
 from tests.lab.control_plane import ControlPlane, Options
 from tests.lab.fixtures import get
@@ -65,33 +65,33 @@ def test_the_policy_for_gangs_cannot_be_installed(kubernetes: ControlPlane) -> N
 def test_all_that_is_shipped_for_it_is_taken(kubernetes: ControlPlane, tmp_path: Path) -> None:
     theirs = with_component("before-1.36", tmp_path)
 
-    told = kubernetes.kubectl("apply", "--dry-run=server", "-k", str(theirs))
-    assert "daemonset.apps/healthd-agent created" in told
+    reported = kubernetes.kubectl("apply", "--dry-run=server", "-k", str(theirs))
+    assert "daemonset.apps/healthd-agent created" in reported
 
 
 @pytest.mark.parametrize("which", GANGS)
-async def test_gang_on_a_broken_node_runs_again_on_a_spare(stage: Stage, replicas: Replicas, which: str) -> None:
+async def test_gang_on_a_broken_node_runs_again_on_a_spare(scenario: Scenario, replicas: Replicas, which: str) -> None:
     await replicas.add()
-    await stage.play(which)
-    bad = stage.node_of(rank=0)
+    await scenario.play(which)
+    bad = scenario.node_of(rank=0)
 
-    stage.break_gpu(bad)
-    recovery = await stage.until_phase(Phase.RECOVERED)
+    scenario.break_gpu(bad)
+    recovery = await scenario.until_phase(Phase.RECOVERED)
 
-    pods = await stage.until_running(1)
+    pods = await scenario.until_running(1)
     assert bad not in {pod.spec.node_name for pod in pods}
-    assert stage.spares[0] in {pod.spec.node_name for pod in pods}
+    assert scenario.spares[0] in {pod.spec.node_name for pod in pods}
     assert [attempt.number for attempt in recovery.status.attempts] == [1]
-    assert stage.ranks.overlaps == []
+    assert scenario.ranks.overlaps == []
 
 
-async def test_doctor_says_that_it_is_so(stage: Stage, remote: RemoteCluster) -> None:
-    await stage.play()
+async def test_doctor_says_that_it_is_so(scenario: Scenario, remote: RemoteCluster) -> None:
+    await scenario.play()
 
-    chart = await read_chart(remote, parse_target("job/llama", stage.namespace))
+    chart = await read_chart(remote, parse_target("job/llama", scenario.namespace))
 
     assert chart.hint_policy is HintPolicy.NOT_SERVED
-    told = [remark.what for remark in examine(chart)]
-    assert "the API server has no MutatingAdmissionPolicy (it is older than 1.36)" in told
+    reported = [remark.what for remark in examine(chart)]
+    assert "the API server has no MutatingAdmissionPolicy (it is older than 1.36)" in reported
     assert any(ANNOTATION_RESUME_FROM in remark.remedy for remark in examine(chart))
     assert any("never on one of 1.30 to 1.35" in remark.why for remark in examine(chart))

@@ -9,10 +9,10 @@ from http import HTTPStatus
 import pytest
 
 from healthd.core.api.model import Phase
+from tests.kubernetes.breakpoints import Breakpoint, Point, When
 from tests.kubernetes.replicas import Replica, Replicas
-from tests.kubernetes.stage import Stage
-from tests.kubernetes.traps import Point, Trap, When
-from tests.kubernetes.whole import one_in
+from tests.kubernetes.sampled import one_in
+from tests.kubernetes.scenario import Scenario
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
 
@@ -33,7 +33,7 @@ POINTS = (
 
 def stand_still(replica: Replica) -> None:
     """What it has just sent is on its way, too."""
-    replica.gate.hold()
+    replica.proxy.hold()
     replica.freeze()
 
 
@@ -48,79 +48,81 @@ def come_back(control_plane: ControlPlane) -> None:
         control_plane.programs[name].start()
 
 
-def refusals(replica: Replica, stage: Stage) -> list[int]:
+def refusals(replica: Replica, scenario: Scenario) -> list[int]:
     """How the API server refused what a replica wrote about the gang."""
-    about = [(request, status) for request, status in replica.gate.refused if stage.namespace in request.path]
+    about = [(request, status) for request, status in replica.proxy.refused if scenario.namespace in request.path]
     return [status for request, status in about if request.is_about_gangs]
 
 
-async def sprung(trap: Trap) -> Replica:
+async def sprung(breakpoint_at: Breakpoint) -> Replica:
     """Who came to the moment."""
     async with asyncio.timeout(30):
-        await trap.sprung.wait()
-    assert trap.caught is not None
-    return trap.caught
+        await breakpoint_at.sprung.wait()
+    assert breakpoint_at.caught is not None
+    return breakpoint_at.caught
 
 
-async def recovered_once(stage: Stage) -> None:
+async def recovered_once(scenario: Scenario) -> None:
     """The gang runs again after one restart, and each rank began exactly twice."""
-    recovery = await stage.until_phase(Phase.RECOVERED)
-    await stage.until_running(1)
-    assert len(stage.recoveries()) == 1
+    recovery = await scenario.until_phase(Phase.RECOVERED)
+    await scenario.until_running(1)
+    assert len(scenario.recoveries()) == 1
     assert [attempt.number for attempt in recovery.status.attempts] == [1]
-    assert stage.ranks.overlaps == []
-    assert set(map(tuple, stage.ranks.starts.values())) == {(0, 1)}
+    assert scenario.ranks.overlaps == []
+    assert set(map(tuple, scenario.ranks.starts.values())) == {(0, 1)}
 
 
 @pytest.mark.parametrize("which", KINDS)
 @pytest.mark.parametrize("phase", [Phase.STOPPING, Phase.STARTING])
 async def test_gang_is_restarted_once_though_the_api_server_goes_away(
-    stage: Stage, replicas: Replicas, phase: Phase, which: str
+    scenario: Scenario, replicas: Replicas, phase: Phase, which: str
 ) -> None:
-    await asyncio.gather(replicas.add(2), stage.play(which))
-    trap = Trap(replicas, stage.namespace, Point(phase, When.ACTED), lambda replica: replica.gate.hold())
-    stage.break_gpu(stage.node_of(rank=0))
-    caught = await sprung(trap)
+    await asyncio.gather(replicas.add(2), scenario.play(which))
+    breakpoint_at = Breakpoint(
+        replicas, scenario.namespace, Point(phase, When.ACTED), lambda replica: replica.proxy.hold()
+    )
+    scenario.break_gpu(scenario.node_of(rank=0))
+    caught = await sprung(breakpoint_at)
 
-    await asyncio.to_thread(stage.control_plane.stop_api_server)
-    caught.gate.release()
-    await asyncio.to_thread(come_back, stage.control_plane)
+    await asyncio.to_thread(scenario.control_plane.stop_api_server)
+    caught.proxy.release()
+    await asyncio.to_thread(come_back, scenario.control_plane)
 
-    await recovered_once(stage)
+    await recovered_once(scenario)
 
 
 @pytest.mark.parametrize("which", KINDS)
 async def test_gang_is_restarted_once_though_the_api_server_is_slow(
-    stage: Stage, replicas: Replicas, which: str
+    scenario: Scenario, replicas: Replicas, which: str
 ) -> None:
-    await asyncio.gather(replicas.add(2), stage.play(which))
+    await asyncio.gather(replicas.add(2), scenario.play(which))
     leader = await replicas.leader()
     for replica in replicas.all:
-        replica.gate.delay = 0.15
+        replica.proxy.delay = 0.15
 
-    stage.break_gpu(stage.node_of(rank=0))
+    scenario.break_gpu(scenario.node_of(rank=0))
 
-    await recovered_once(stage)
+    await recovered_once(scenario)
     assert await replicas.leader() is leader
 
 
 @pytest.mark.parametrize(("point", "which"), one_in(3, list(itertools.product(POINTS, KINDS))), ids=str)
 async def test_late_writes_of_a_leader_that_stood_still_change_nothing(
-    stage: Stage, replicas: Replicas, point: Point, which: str
+    scenario: Scenario, replicas: Replicas, point: Point, which: str
 ) -> None:
-    await asyncio.gather(replicas.add(2), stage.play(which))
+    await asyncio.gather(replicas.add(2), scenario.play(which))
     leader = await replicas.leader()
-    trap = Trap(replicas, stage.namespace, point, stand_still)
-    stage.break_gpu(stage.node_of(rank=0))
-    assert await sprung(trap) is leader
+    breakpoint_at = Breakpoint(replicas, scenario.namespace, point, stand_still)
+    scenario.break_gpu(scenario.node_of(rank=0))
+    assert await sprung(breakpoint_at) is leader
 
-    await recovered_once(stage)
-    settled = stage.recoveries()[0].status
-    leader.gate.release()
-    await asyncio.to_thread(wait_until, "an answer to the late write", lambda: refusals(leader, stage), limit=10)
+    await recovered_once(scenario)
+    settled = scenario.recoveries()[0].status
+    leader.proxy.release()
+    await asyncio.to_thread(wait_until, "an answer to the late write", lambda: refusals(leader, scenario), limit=10)
     leader.thaw()
     await leader.says("leader.deposed")
 
-    assert set(refusals(leader, stage)) == {HTTPStatus.CONFLICT}
-    assert stage.recoveries()[0].status == settled
-    await recovered_once(stage)
+    assert set(refusals(leader, scenario)) == {HTTPStatus.CONFLICT}
+    assert scenario.recoveries()[0].status == settled
+    await recovered_once(scenario)

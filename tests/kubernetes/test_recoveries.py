@@ -7,23 +7,23 @@ import pytest
 from healthd.core.api.model import Phase
 from tests.kubernetes.gangs import GANGS
 from tests.kubernetes.replicas import Replicas
-from tests.kubernetes.stage import Stage
+from tests.kubernetes.scenario import Scenario
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("which", GANGS)
-async def test_gang_on_a_broken_node_runs_again_on_a_spare(stage: Stage, replicas: Replicas, which: str) -> None:
+async def test_gang_on_a_broken_node_runs_again_on_a_spare(scenario: Scenario, replicas: Replicas, which: str) -> None:
     await replicas.add()
-    await stage.play(which)
-    bad = stage.node_of(rank=0)
+    await scenario.play(which)
+    bad = scenario.node_of(rank=0)
 
-    stage.break_gpu(bad)
-    recovery = await stage.until_phase(Phase.RECOVERED)
+    scenario.break_gpu(bad)
+    recovery = await scenario.until_phase(Phase.RECOVERED)
 
-    pods = await stage.until_running(1)
+    pods = await scenario.until_running(1)
     assert bad not in {pod.spec.node_name for pod in pods}
-    assert stage.spares[0] in {pod.spec.node_name for pod in pods}
+    assert scenario.spares[0] in {pod.spec.node_name for pod in pods}
     assert [attempt.number for attempt in recovery.status.attempts] == [1]
-    assert stage.ranks.overlaps == []
-    assert set(map(tuple, stage.ranks.starts.values())) == {(0, 1)}
+    assert scenario.ranks.overlaps == []
+    assert set(map(tuple, scenario.ranks.starts.values())) == {(0, 1)}

@@ -18,7 +18,7 @@ from tests.lab.control_plane import STATE, ControlPlane, Options
 from tests.lab.jobset import start_jobset
 from tests.lab.programs import LabError, is_abandoned, running
 from tests.lab.real import nodes as real
-from tests.lab.real.possible import why_not
+from tests.lab.real.prerequisites import why_not
 from tests.lab.simulated import SimulatedNodes
 
 SHORTEST_GRACE = 20

@@ -84,7 +84,7 @@ def test_nothing_is_left_of_a_control_plane_that_was_stopped() -> None:
     assert not stopped.directory.exists()
 
 
-def test_what_was_told_to_stay_is_found_again_and_ended(tmp_path: Path) -> None:
+def test_what_was_started_to_stay_is_found_again_and_ended(tmp_path: Path) -> None:
     forgotten = ControlPlane(stays=True, at=tmp_path)
     forgotten.start()
 

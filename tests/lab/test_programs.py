@@ -33,7 +33,7 @@ def a_program(at: Path, *command: str, stays: bool = False) -> Program:
     return program
 
 
-def test_a_program_that_ends_too_early_shows_its_last_words(tmp_path: Path) -> None:
+def test_a_program_that_ends_too_early_shows_its_last_lines(tmp_path: Path) -> None:
     program = a_program(tmp_path, "sh", "-c", "echo no such flag; exit 1")
 
     with pytest.raises(LabError, match=r"sh ended before ready(?s:.*)no such flag"):
@@ -79,14 +79,14 @@ def test_a_process_that_got_the_number_later_is_left_alone(tmp_path: Path) -> No
     program.stop()
 
 
-def test_nobody_takes_away_what_its_owner_looks_after(tmp_path: Path) -> None:
+def test_what_its_owner_keeps_is_not_removed(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     remember(state, [], owner=os.getpid())
 
     assert not is_abandoned(state, kept=True)
 
 
-def test_what_was_told_to_stay_is_taken_away_only_on_purpose(tmp_path: Path) -> None:
+def test_what_was_started_to_stay_is_removed_only_on_purpose(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     remember(state, [], owner=None)
 
@@ -103,7 +103,7 @@ def test_a_directory_whose_maker_died_at_once_is_abandoned(tmp_path: Path) -> No
     assert not is_abandoned(tmp_path / f"{os.getpid()}-lab" / "state.json", kept=False)
 
 
-def test_what_runs_is_told_by_name(tmp_path: Path) -> None:
+def test_what_runs_is_shown_by_name(tmp_path: Path) -> None:
     program, state = a_program(tmp_path, *_FOR_EVER), tmp_path / "state.json"
     remember(state, [program], owner=None)
 

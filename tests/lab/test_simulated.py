@@ -85,7 +85,7 @@ def test_a_finalizer_holds_a_pod_that_has_ended(control_plane: ControlPlane, pod
     wait_until("gone", lambda: not pods.names(), limit=30)
 
 
-def test_a_container_ends_by_itself_only_when_told_to(
+def test_a_container_ends_by_itself_only_on_request(
     simulated_nodes: SimulatedNodes, namespace: str, pods: Pods, nodes: list[str]
 ) -> None:
     pods.create("crashing", nodes[0])

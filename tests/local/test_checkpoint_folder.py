@@ -52,7 +52,7 @@ async def why_none(watch: CheckpointFolder, folder: Path) -> str:
 async def test_a_save_that_was_moved_away_was_there(tmp_path: Path) -> None:
     watch = await watched(tmp_path / "out")
     path = save(tmp_path / "out", 5)
-    await watch.look()
+    await watch.poll()
     (tmp_path / "out").rename(tmp_path / "elsewhere")
 
     assert (await why_none(watch, tmp_path / "out")).startswith(f"{path} (5): it was there, and is not any more")
@@ -61,7 +61,7 @@ async def test_a_save_that_was_moved_away_was_there(tmp_path: Path) -> None:
 async def test_a_save_that_was_deleted_in_its_folder_was_there(tmp_path: Path) -> None:
     watch = await watched(tmp_path / "out")
     path = save(tmp_path / "out", 5)
-    await watch.look()
+    await watch.poll()
     path.unlink()
 
     assert "it was there, and is not any more" in await why_none(watch, tmp_path / "out")
@@ -97,7 +97,7 @@ async def test_a_folder_that_never_was_or_never_held_anything_is_a_first_start(t
     empty = await watched(tmp_path / "empty")
     (tmp_path / "empty" / "saving.tmp").write_text("half")
     (tmp_path / "empty" / "loss.log").write_text("0.3")
-    await empty.look()
+    await empty.poll()
 
     assert await why_none(never, tmp_path / "out") == ""
     assert await why_none(empty, tmp_path / "empty") == ""
@@ -126,7 +126,7 @@ async def test_a_folder_that_did_not_change_is_not_read_again(tmp_path: Path, mo
     save(tmp_path / "out", 5)
     watch = await watched(tmp_path / "out")
     monkeypatch.setattr(checkpoint_folder, "steps", lambda *_: pytest.fail("the names were read"))
-    await watch.look()
+    await watch.poll()
 
     assert watch.seen.step == 5
 
@@ -143,7 +143,7 @@ async def test_a_folder_that_cannot_be_listed_is_not_tried_every_second(
 
     monkeypatch.setattr(checkpoint_folder, "steps", refuse)
     watch = await watched(tmp_path)
-    await watch.look()
+    await watch.poll()
 
     assert len(tried) == 1
 
@@ -159,10 +159,10 @@ async def test_a_file_server_that_hangs_is_asked_once(tmp_path: Path, monkeypatc
     monkeypatch.setattr(checkpoint_folder, "LONGEST_POLL", 0.0)
     monkeypatch.setattr(checkpoint_folder, "poll", hang)
     watch = await watched(tmp_path)
-    await watch.look()
+    await watch.poll()
     monkeypatch.setattr(checkpoint_folder, "LONGEST_POLL", 10.0)
     answers.set()
-    await watch.look()
+    await watch.poll()
 
     assert len(asked) == 1
     assert watch.seen.step == 5

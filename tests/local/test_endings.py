@@ -42,7 +42,7 @@ def test_a_run_that_ended_on_fewer_ranks_is_doubted() -> None:
     assert doubts(2, 1, NO_CHECKPOINT, at_step(40), START) == ["it ended on 1 of 2 ranks"]
 
 
-def test_what_could_not_be_looked_at_raises_no_doubt() -> None:
+def test_what_could_not_be_read_raises_no_doubt() -> None:
     assert doubts(2, 2, at_step(20), None, START) == []
 
 
@@ -54,7 +54,7 @@ def a_rank(index: int, ended_after: timedelta | None) -> Pod:
     return a_pod(f"rank-{index}", index=index, status=status)
 
 
-def test_a_rank_that_left_before_the_others_is_told_within_seconds() -> None:
+def test_a_rank_that_left_before_the_others_is_reported_within_seconds() -> None:
     ranks = [a_rank(0, None), a_rank(1, timedelta(0)), a_rank(2, EARLY)]
 
     assert timedelta(seconds=10) > EARLY
@@ -72,7 +72,7 @@ def test_a_rank_that_left_before_the_others_is_told_within_seconds() -> None:
         pytest.param((10, 10), 1.0, [], id="at the same moment"),
     ],
 )
-def test_what_nobody_saved_after_the_first_rank_ended_is_a_doubt(
+def test_what_no_one_saved_after_the_first_rank_ended_is_a_doubt(
     ends: tuple[int, int], saved_after: float, why: list[str]
 ) -> None:
     ranks = [a_rank(number, timedelta(seconds=seconds)) for number, seconds in enumerate(ends)]

@@ -42,7 +42,7 @@ def test_a_first_start_has_its_place_as_torchrun_gives_it_and_nothing_to_resume(
     }
 
 
-def test_a_resumed_rank_is_told_its_checkpoint() -> None:
+def test_a_resumed_rank_gets_its_checkpoint() -> None:
     notes = {ANNOTATION_ATTEMPT: "2", ANNOTATION_RESUME_FROM: "/ckpt/step-40", ANNOTATION_RESUME_STEP: "40"}
     env = rank_env(0, 2, 29500, "llama-1", notes)
 
@@ -50,7 +50,7 @@ def test_a_resumed_rank_is_told_its_checkpoint() -> None:
     assert (env["HEALTHD_RESUME_FROM"], env["HEALTHD_RESUME_STEP"]) == ("/ckpt/step-40", "40")
 
 
-def test_a_rank_is_told_no_step_where_the_name_of_the_checkpoint_tells_none() -> None:
+def test_a_rank_gets_no_step_where_the_name_of_the_checkpoint_has_none() -> None:
     notes = {ANNOTATION_RESUME_FROM: "/ckpt/model.pt", ANNOTATION_RESUME_STEP: "-1"}
 
     assert "HEALTHD_RESUME_STEP" not in rank_env(0, 2, 29500, "llama-1", notes)
@@ -103,7 +103,7 @@ def test_slots_of_several_gpus_give_all_of_them() -> None:
     assert gpus_of_gang(pod, [pod], {"slot-0": a_node(0, gpus=2)}) == ["GPU-00", "GPU-01"]
 
 
-def test_slots_without_gpus_tell_nothing_and_wait_for_nobody() -> None:
+def test_slots_without_gpus_report_nothing_and_delay_nothing() -> None:
     pod = a_member(0, "slot-0")
 
     assert gpus_of_gang(pod, [pod], {"slot-0": node_of(Slot(name="slot-0"))}) == []
@@ -116,10 +116,14 @@ def test_several_ranks_have_one_thread_each_unless_the_user_chose() -> None:
     assert threads_env({}, 1) == threads_env({"OMP_NUM_THREADS": "8"}, 2) == {}
 
 
-def test_what_an_outer_healthd_told_is_not_passed_on() -> None:
-    told = {"HEALTHD_POD_UID": "outer", "HEALTHD_RESUME_FROM": "/of/another", "TORCHELASTIC_ERROR_FILE": "/of/one/rank"}
+def test_the_variables_of_an_outer_healthd_are_not_passed_on() -> None:
+    reported = {
+        "HEALTHD_POD_UID": "outer",
+        "HEALTHD_RESUME_FROM": "/of/another",
+        "TORCHELASTIC_ERROR_FILE": "/of/one/rank",
+    }
 
-    assert inherited({"HOME": "/home/ann", **told}) == {
+    assert inherited({"HOME": "/home/ann", **reported}) == {
         "HOME": "/home/ann",
         "PYTHONUNBUFFERED": "1",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",

@@ -47,10 +47,10 @@ async def test_a_slot_that_somebody_else_keeps_free_is_left_alone(cluster: Embed
     assert await open_spares(cluster, 2) == []
 
 
-async def test_what_is_missing_is_told_with_the_slots_that_are_out_of_service(cluster: EmbeddedCluster) -> None:
+async def test_what_is_missing_is_reported_with_the_slots_that_are_out_of_service(cluster: EmbeddedCluster) -> None:
     await register(cluster, slots_for(2, []), boot_id="boot-1", now=START)
     await cluster.patch(Node, "slot-1", {"spec": {"unschedulable": True}})
 
-    told = shortage((await cluster.list(Node)).items, 2)
+    reported = shortage((await cluster.list(Node)).items, 2)
 
-    assert told == "2 ranks need 2 slots, and 1 are in service: slot-1 is out of service (not by healthd)"
+    assert reported == "2 ranks need 2 slots, and 1 are in service: slot-1 is out of service (not by healthd)"

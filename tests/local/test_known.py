@@ -44,7 +44,7 @@ async def a_state(spec: RunSpec, since: datetime = NOW, status: dict[str, object
     return spec.state
 
 
-async def test_a_run_is_told_as_it_was_begun(tmp_path: Path) -> None:
+async def test_a_run_is_reported_as_it_was_begun(tmp_path: Path) -> None:
     run = await read_run(await a_state(a_spec(tmp_path)))
 
     assert run is not None
@@ -62,7 +62,7 @@ async def test_what_its_user_started_is_no_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "standing"), [("Complete", Standing.FINISHED), ("Failed", Standing.GAVE_UP)])
-async def test_a_run_that_ended_is_told_so(tmp_path: Path, kind: str, standing: Standing) -> None:
+async def test_a_run_that_ended_is_reported_so(tmp_path: Path, kind: str, standing: Standing) -> None:
     state = await a_state(a_spec(tmp_path), status={"conditions": [{"type": kind, "status": "True"}]})
     run = await read_run(state)
 

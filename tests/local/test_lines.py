@@ -5,12 +5,12 @@ from __future__ import annotations
 from healthd.local.lines import Lines, sentence
 
 
-def test_what_concerns_nobody_but_developers_makes_no_line() -> None:
+def test_what_concerns_no_one_but_developers_makes_no_line() -> None:
     assert sentence({"event": "recovery.phase", "level": "info", "phase": "Fencing"}) == ""
     assert sentence({"event": "recovery.opened", "level": "warning", "why": "rank 1 was killed"}) == ""
 
 
-def test_a_warning_without_a_sentence_of_its_own_is_told_all_the_same() -> None:
+def test_a_warning_without_a_sentence_of_its_own_is_reported_all_the_same() -> None:
     event = {"event": "some.trouble", "level": "warning", "disk": "sda", "why": "it is full", "logger": "x"}
 
     assert sentence(event) == "some trouble disk=sda; it is full"
@@ -41,14 +41,14 @@ def test_colours_are_for_terminals() -> None:
     assert "\x1b[31merror: some trouble; gone\x1b[0m" in Lines(colours=True)(event)
 
 
-def test_what_is_known_of_an_old_record_is_told_with_the_slot_that_it_took() -> None:
+def test_what_is_known_of_an_old_record_is_reported_with_the_slot_that_it_took() -> None:
     event = {"event": "node.quarantined", "level": "warning", "node": "slot-0", "finding": "xid-79", "why": "Gone."}
 
     assert sentence(event) == "slot-0 is out of service for xid-79: Gone. When it is repaired: `healthd repair slot-0`"
     assert sentence({**event, "note": "It is old."}) == "slot-0 is out of service for xid-79: Gone. It is old."
 
 
-def test_a_finding_is_told_in_the_words_of_one_server() -> None:
+def test_a_finding_is_reported_in_the_words_of_one_server() -> None:
     bad = {"level": "warning", "node": "slot-0", "finding": "xid-79"}
     over = "the budget of cluster, 2 nodes, is used up"
 

@@ -16,25 +16,25 @@ from healthd.local.notify import MOST_OUTPUT, Facts, Notifier, variables, why_no
 FACTS: Facts = {"event": "restart", "message": "rank 1 was killed", "run": "llama", "step": 20, "hint": None}
 
 
-async def told(tmp_path: Path, *targets: str, limit: float = 30.0) -> list[str]:
+async def reported(tmp_path: Path, *targets: str, limit: float = 30.0) -> list[str]:
     """Tell *targets*; the warnings."""
     notifier = Notifier(targets, tmp_path / "notify.log", dict(os.environ), limit=limit, patience=60)
     with capture_logs() as logs:
-        async with notifier.telling():
-            notifier.tell(FACTS)
+        async with notifier.sending():
+            notifier.notify(FACTS)
     return [line["why"] for line in logs]
 
 
 async def test_a_command_gets_the_facts_in_its_environment_and_on_its_input(tmp_path: Path) -> None:
     command = f"echo $HEALTHD_EVENT $HEALTHD_STEP ${{HEALTHD_HINT-unset}} > {tmp_path}/env; cat > {tmp_path}/input"
 
-    assert await told(tmp_path, command) == []
+    assert await reported(tmp_path, command) == []
     assert (tmp_path / "env").read_text() == "restart 20 unset\n"
     assert json.loads((tmp_path / "input").read_text()) == FACTS
 
 
-async def test_one_that_fails_is_a_warning_and_the_others_are_told(tmp_path: Path) -> None:
-    [why] = await told(tmp_path, "echo no such host >&2; exit 3", f"touch {tmp_path}/told")
+async def test_one_that_fails_is_a_warning_and_the_others_are_reported(tmp_path: Path) -> None:
+    [why] = await reported(tmp_path, "echo no such host >&2; exit 3", f"touch {tmp_path}/told")
 
     assert why.startswith("it ended with exit code 3")
     assert (tmp_path / "notify.log").read_text() == "no such host\n"
@@ -45,7 +45,7 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
     os.mkfifo(tmp_path / "alive")
     witness = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
 
-    [why] = await told(tmp_path, f"exec 3> {tmp_path}/alive; sleep 600 & sleep 600", limit=0.2)
+    [why] = await reported(tmp_path, f"exec 3> {tmp_path}/alive; sleep 600 & sleep 600", limit=0.2)
 
     assert why == "it took longer than 0.2 s, and was ended"
     os.set_blocking(witness, True)
@@ -57,7 +57,7 @@ async def test_so_is_what_it_started_in_a_session_of_its_own(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "alive")
     witness = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
 
-    await told(tmp_path, f"exec 3> {tmp_path}/alive; setsid sleep 600 & sleep 600", limit=0.5)
+    await reported(tmp_path, f"exec 3> {tmp_path}/alive; setsid sleep 600 & sleep 600", limit=0.5)
 
     assert os.read(witness, 1) == b"", "nobody holds it any more"
     os.close(witness)
@@ -66,36 +66,36 @@ async def test_so_is_what_it_started_in_a_session_of_its_own(tmp_path: Path) -> 
 async def test_what_one_that_ended_in_time_left_in_a_session_of_its_own_stays(tmp_path: Path) -> None:
     """It may be meant: a server that was not up."""
     script = f"setsid sh -c 'echo $$ > {tmp_path}/pid; touch {tmp_path}/up; exec sleep 600' & "
-    await told(tmp_path, script + f"until test -e {tmp_path}/up; do sleep 0.01; done")
+    await reported(tmp_path, script + f"until test -e {tmp_path}/up; do sleep 0.01; done")
     pid = int((tmp_path / "pid").read_text())
 
     os.kill(pid, signal.SIGKILL)  # raises where there is none
 
 
 async def test_one_that_prints_without_end_is_ended_and_its_log_is_bounded(tmp_path: Path) -> None:
-    [why] = await told(tmp_path, "yes")
+    [why] = await reported(tmp_path, "yes")
 
     assert why.startswith("it printed more than 1 MiB, and was ended")
     assert (tmp_path / "notify.log").stat().st_size == MOST_OUTPUT
 
 
-async def test_what_was_not_told_when_the_run_ended_is_said(tmp_path: Path) -> None:
+async def test_what_was_not_reported_when_the_run_ended_is_said(tmp_path: Path) -> None:
     notifier = Notifier(["sleep 600"], tmp_path / "notify.log", dict(os.environ), patience=0.1)
     with capture_logs() as logs:
-        async with notifier.telling():
-            notifier.tell(FACTS)
-            notifier.tell(FACTS)
+        async with notifier.sending():
+            notifier.notify(FACTS)
+            notifier.notify(FACTS)
 
     assert [line["why"] for line in logs] == [
-        "it did not end within 0.1 s after the end of the run; 1 more that happened was not told"
+        "it did not end within 0.1 s after the end of the run; 1 more that happened was not sent"
     ]
 
 
 async def test_what_may_be_a_password_is_not_shown(tmp_path: Path) -> None:
     notifier = Notifier(["http://ann:secret@127.0.0.1:1/token?key=abc"], tmp_path / "notify.log", {}, patience=60)
     with capture_logs() as logs:
-        async with notifier.telling():
-            notifier.tell(FACTS)
+        async with notifier.sending():
+            notifier.notify(FACTS)
 
     assert [line["target"] for line in logs] == ["http://127.0.0.1:1/…"]
     assert not {"secret", "token", "abc"} & set(str(logs).replace("/", " ").replace(":", " ").split())
@@ -112,15 +112,15 @@ async def test_what_may_be_a_password_is_not_shown(tmp_path: Path) -> None:
         ("curl -d @- http://example.com", ""),
     ],
 )
-def test_a_target_that_can_never_be_told_is_refused(target: str, why: str) -> None:
+def test_a_target_that_can_never_be_reached_is_refused(target: str, why: str) -> None:
     assert why_no_target(target) == why
 
 
-async def test_telling_waits_for_nothing(tmp_path: Path) -> None:
+async def test_sending_delays_nothing(tmp_path: Path) -> None:
     notifier = Notifier(["sleep 600"], tmp_path / "notify.log", dict(os.environ), patience=0.0)
-    async with notifier.telling():
+    async with notifier.sending():
         for _ in range(1000):
-            notifier.tell(FACTS)
+            notifier.notify(FACTS)
 
 
 @pytest.mark.parametrize(("status", "warnings"), [(200, []), (500, ["the server answered 500 Said"])])
@@ -137,12 +137,12 @@ async def test_a_url_gets_the_same_facts(tmp_path: Path, status: int, warnings: 
     async with await asyncio.start_server(take, "127.0.0.1", 0) as server:  # noqa: TID251 - another's
         port = server.sockets[0].getsockname()[1]
 
-        assert await told(tmp_path, f"http://127.0.0.1:{port}/hook") == warnings
+        assert await reported(tmp_path, f"http://127.0.0.1:{port}/hook") == warnings
     assert posted.get_nowait() == (["post", "/hook"], FACTS)
 
 
-async def test_a_url_where_nobody_answers_is_a_warning(tmp_path: Path) -> None:
-    assert len(await told(tmp_path, "http://127.0.0.1:9/hook")) == 1
+async def test_a_url_where_no_one_answers_is_a_warning(tmp_path: Path) -> None:
+    assert len(await reported(tmp_path, "http://127.0.0.1:9/hook")) == 1
 
 
 def test_what_is_not_known_is_not_set() -> None:

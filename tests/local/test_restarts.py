@@ -7,7 +7,7 @@ from typing import Any
 
 from healthd.core.api import Attempt, Cause, ChosenCheckpoint, FencedPod, Recovery, RecoveryStatus, TimelineEntry
 from healthd.core.api.model import CauseKind, Phase
-from healthd.local.restarts import AGAIN, SLOW, Kind, Restarts, spoken
+from healthd.local.restarts import AGAIN, SLOW, Restarts, RunMessageKind, spoken
 from tests.builders import a_recovery
 from tests.fakes import START
 
@@ -32,7 +32,7 @@ BACK: dict[str, Any] = {"checkpoint": STEP_20, "attempts": [Attempt(number=1, ch
 
 
 def texts(restarts: Restarts, recovery: Recovery, seconds: float = 1, world: int = 2) -> list[str]:
-    return [news.text for news in restarts.look([recovery], world, after(seconds))]
+    return [news.text for news in restarts.poll([recovery], world, after(seconds))]
 
 
 def test_a_restart_is_one_line_once_all_ranks_run_again() -> None:
@@ -99,7 +99,7 @@ def test_each_restart_of_one_recovery_has_its_line_with_its_own_cause() -> None:
     ]
 
 
-def test_a_start_that_fails_is_told_and_counts() -> None:
+def test_a_start_that_fails_is_reported_and_counts() -> None:
     restarts = Restarts(asked=2)
     texts(restarts, at(Phase.STARTING, *BEGAN, (Phase.STARTING, 2), **BACK))
     failed = at(
@@ -115,17 +115,17 @@ def test_a_start_that_fails_is_told_and_counts() -> None:
     assert restarts.count == 1
 
 
-def test_a_hold_is_told_with_the_way_out_and_again_every_ten_minutes() -> None:
+def test_a_hold_is_reported_with_the_way_out_and_again_every_ten_minutes() -> None:
     restarts = Restarts(asked=2)
     held = at(
         Phase.HELD, *BEGAN, (Phase.HELD, 1), held_in=Phase.RESERVING, message="no spare for slot-0", causes=(BROKEN,)
     )
 
-    [first] = restarts.look([held], 2, after(1))
-    quiet = restarts.look([held], 2, after(2))
-    [again] = restarts.look([held], 2, after(1) + AGAIN)
+    [first] = restarts.poll([held], 2, after(1))
+    quiet = restarts.poll([held], 2, after(2))
+    [again] = restarts.poll([held], 2, after(1) + AGAIN)
 
-    assert (first.kind, first.text) == (Kind.HOLD, "the run waits: no spare for slot-0")
+    assert (first.kind, first.text) == (RunMessageKind.HOLD, "the run waits: no spare for slot-0")
     assert "healthd repair" in first.hint
     assert quiet == []
     assert again.text == "the run waits for 10 min: no spare for slot-0"
@@ -141,7 +141,7 @@ def test_a_slow_restart_says_once_what_it_is_at() -> None:
     assert texts(restarts, slow, 2 * SLOW.total_seconds()) == []
 
 
-def test_a_back_off_is_told() -> None:
+def test_a_back_off_is_reported() -> None:
     waits = at(Phase.RESERVING, *BEGAN, (Phase.RESERVING, 1), not_before=after(21), no_advance=2, checkpoint=STEP_20)
 
     assert texts(Restarts(asked=2), waits) == [
@@ -157,6 +157,6 @@ def test_what_was_over_before_is_of_an_earlier_life() -> None:
 
 
 def test_durations_are_said_as_people_say_them() -> None:
-    said = [spoken(timedelta(seconds=seconds)) for seconds in (0.42, 8, 59.4, 200, 7500)]
+    cause_text = [spoken(timedelta(seconds=seconds)) for seconds in (0.42, 8, 59.4, 200, 7500)]
 
-    assert said == ["0.4 s", "8 s", "59 s", "3 min 20 s", "2 h 5 min"]
+    assert cause_text == ["0.4 s", "8 s", "59 s", "3 min 20 s", "2 h 5 min"]

@@ -46,7 +46,7 @@ class Hand:
         return lambda *_, **__: None
 
 
-class Stage:
+class FollowedLog:
     """One agent, and a log that is followed."""
 
     def __init__(self) -> None:
@@ -70,40 +70,43 @@ class Stage:
         await settle()
 
 
-async def test_it_is_told_once_the_log_was_read_and_the_agents_have_done_what_follows() -> None:
-    async with Stage() as stage:
-        assert stage.witnesses.ask(START)
-        stage.clock.advance(timedelta(seconds=1))
-        await stage.answer()
-        assert stage.witnesses.heard("slot-0") == WitnessReport()
+async def test_it_is_reported_once_the_log_was_read_and_the_agents_have_done_what_follows() -> None:
+    async with FollowedLog() as followed:
+        assert followed.witnesses.ask(START)
+        followed.clock.advance(timedelta(seconds=1))
+        await followed.answer()
+        assert followed.witnesses.witness_report("slot-0") == WitnessReport()
 
-        await stage.witnesses.cycle(stage.clock.now())
+        await followed.witnesses.cycle(followed.clock.now())
 
-        assert stage.witnesses.heard("slot-0") == WitnessReport(until=START)
-        assert not stage.witnesses.ask(START)
-        assert stage.witnesses.ask(START + timedelta(milliseconds=1))
+        assert followed.witnesses.witness_report("slot-0") == WitnessReport(until=START)
+        assert not followed.witnesses.ask(START)
+        assert followed.witnesses.ask(START + timedelta(milliseconds=1))
 
 
-async def test_it_is_not_told_while_an_agent_cannot_do_what_follows() -> None:
-    async with Stage() as stage:
-        stage.witnesses.ask(START)
-        await stage.answer()
-        stage.agent.trouble = "the store is busy"
-        await stage.witnesses.cycle(START)
+async def test_it_is_not_reported_while_an_agent_cannot_do_what_follows() -> None:
+    async with FollowedLog() as followed:
+        followed.witnesses.ask(START)
+        await followed.answer()
+        followed.agent.trouble = "the store is busy"
+        await followed.witnesses.cycle(START)
 
-        assert stage.witnesses.heard("slot-0") == WitnessReport()
+        assert followed.witnesses.witness_report("slot-0") == WitnessReport()
 
 
 async def test_one_question_is_asked_at_a_time() -> None:
-    async with Stage() as stage:
-        assert [stage.witnesses.ask(START), stage.witnesses.ask(START)] == [True, True]
-        assert stage.log.asked == 1
+    async with FollowedLog() as followed:
+        assert [followed.witnesses.ask(START), followed.witnesses.ask(START)] == [True, True]
+        assert followed.log.asked == 1
 
 
-async def test_before_the_log_is_open_nothing_is_known_and_where_it_cannot_be_opened_nobody_listens() -> None:
-    stage = Stage()
-    before = (stage.witnesses.ask(START), stage.witnesses.heard("slot-0"))
-    stage.listener.blind("permission denied")
+async def test_before_the_log_is_open_nothing_is_known_and_where_it_cannot_be_opened_there_is_no_witness() -> None:
+    followed = FollowedLog()
+    before = (followed.witnesses.ask(START), followed.witnesses.witness_report("slot-0"))
+    followed.listener.blind("permission denied")
 
     assert before == (False, WitnessReport())
-    assert (stage.witnesses.ask(START), stage.witnesses.heard("slot-0")) == (False, WitnessReport(no_witness=True))
+    assert (followed.witnesses.ask(START), followed.witnesses.witness_report("slot-0")) == (
+        False,
+        WitnessReport(no_witness=True),
+    )

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from healthd.local.processes.supervise import Command, Rank
+from healthd.local.processes.supervise import Rank, RankCommand
 from healthd.local.writer_lock import TwoWriters, passed_on, record_of, sole_writer
 
 NOW = datetime(2026, 11, 22, 18, 40, tzinfo=UTC)
@@ -176,7 +176,7 @@ async def test_a_rank_and_its_shim_inherit_the_locks(tmp_path: Path) -> None:
     output = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
     with sole_writer(tmp_path / "out", "llama", now=NOW):
         rank.start(
-            Command(argv=["sleep", "1000"], env={"PATH": os.environ["PATH"]}, cwd=str(tmp_path), output=output),
+            RankCommand(argv=["sleep", "1000"], env={"PATH": os.environ["PATH"]}, cwd=str(tmp_path), output=output),
             linger=timedelta(0),
         )
         await running.wait()

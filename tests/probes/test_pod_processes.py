@@ -63,7 +63,7 @@ def test_a_static_pod_is_found(tmp_path: Path) -> None:
     assert tasks(tmp_path) == {STATIC: 1}
 
 
-def test_containers_are_told_with_the_order_of_their_creation(tmp_path: Path) -> None:
+def test_containers_are_reported_with_the_order_of_their_creation(tmp_path: Path) -> None:
     pod = group(version_2(tmp_path) / f"kubepods/pod{UID}", 6)
     first, second = group(pod / "cri-containerd-bb.scope", 1), group(pod / "cri-containerd-aa.scope", 5)
     [found] = PodProcesses(tmp_path).read()
@@ -112,7 +112,7 @@ def test_a_tree_without_a_kubelet_is_refused(tmp_path: Path, root: str) -> None:
         PodProcesses(tmp_path / root).read()
 
 
-def test_a_pod_whose_tasks_nobody_counts_makes_the_whole_tree_unreadable(tmp_path: Path) -> None:
+def test_a_pod_whose_tasks_no_one_counts_makes_the_whole_tree_unreadable(tmp_path: Path) -> None:
     group(version_2(tmp_path) / f"kubepods/pod{UID}", 1)
     (tmp_path / f"kubepods/pod{OTHER}").mkdir()
 

@@ -4,89 +4,89 @@ from __future__ import annotations
 
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy, StartFresh
-from tests.scenarios.stage import Stage
+from tests.scenarios.scenario import Scenario
 
 
 async def test_a_torn_checkpoint_is_refused_and_the_one_before_is_taken() -> None:
-    stage = Stage()
-    await stage.run_for(minutes=2)
-    stage.store.save("train", 99, whole=False)
-    stage.crash(0)
-    recovery = await stage.run_until(Phase.CONFIRMING)
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    scenario.store.save("train", 99, whole=False)
+    scenario.crash(0)
+    recovery = await scenario.run_until(Phase.CONFIRMING)
 
     assert recovery.status.checkpoint is not None
     assert recovery.status.checkpoint.step == 4
     assert [rejected.step for rejected in recovery.status.rejected] == [99]
-    assert {process.resumed_at for process in stage.processes()} == {4}
+    assert {process.resumed_at for process in scenario.processes()} == {4}
 
 
 async def test_with_nothing_but_torn_checkpoints_the_gang_is_held_until_there_is_a_whole_one() -> None:
-    stage = Stage()
-    await stage.run_for(minutes=2)
-    for saved in stage.store.saved:
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    for saved in scenario.store.saved:
         saved.whole = False
-    stage.crash(0)
-    held = await stage.run_until(Phase.HELD)
-    await stage.run_for(hours=1)
+    scenario.crash(0)
+    held = await scenario.run_until(Phase.HELD)
+    await scenario.run_for(hours=1)
     assert "no checkpoint at /checkpoints/train will load" in held.status.message
-    assert stage.processes() == []
+    assert scenario.processes() == []
 
-    stage.store.save("train", 3, whole=True)
-    await stage.run_until(Phase.RECOVERED)
+    scenario.store.save("train", 3, whole=True)
+    await scenario.run_until(Phase.RECOVERED)
 
-    assert stage.recovery().status.attempts[-1].checkpoint.step == 3
+    assert scenario.recovery().status.attempts[-1].checkpoint.step == 3
 
 
-async def test_told_so_the_gang_starts_fresh_instead() -> None:
-    stage = Stage(recovery=RecoveryPolicy(start_fresh=StartFresh.ALWAYS))
-    await stage.run_for(seconds=30)
-    stage.store.saved[0].whole = False
-    stage.crash(0)
-    recovery = await stage.run_until(Phase.CONFIRMING)
+async def test_where_it_is_configured_the_gang_starts_fresh_instead() -> None:
+    scenario = Scenario(recovery=RecoveryPolicy(start_fresh=StartFresh.ALWAYS))
+    await scenario.run_for(seconds=30)
+    scenario.store.saved[0].whole = False
+    scenario.crash(0)
+    recovery = await scenario.run_until(Phase.CONFIRMING)
 
     assert recovery.status.attempts[-1].checkpoint.step == -1
 
 
 async def test_a_gang_that_never_saved_starts_fresh() -> None:
-    stage = Stage()
-    await stage.run_for(seconds=5)
-    stage.crash(0)
-    recovery = await stage.run_until(Phase.RECOVERED)
+    scenario = Scenario()
+    await scenario.run_for(seconds=5)
+    scenario.crash(0)
+    recovery = await scenario.run_until(Phase.RECOVERED)
 
     assert recovery.status.attempts[-1].checkpoint.step == -1
 
 
 async def test_a_store_that_has_vanished_is_not_taken_for_one_that_was_always_empty() -> None:
-    stage = Stage()
-    await stage.run_for(minutes=2)
-    stage.store.outage = "empty"
-    stage.crash(0)
-    held = await stage.run_until(Phase.HELD)
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    scenario.store.outage = "empty"
+    scenario.crash(0)
+    held = await scenario.run_until(Phase.HELD)
     assert "is it mounted?" in held.status.message
 
-    stage.store.outage = ""
-    await stage.run_until(Phase.RECOVERED)
+    scenario.store.outage = ""
+    await scenario.run_until(Phase.RECOVERED)
 
 
 async def test_a_store_that_vanishes_after_a_first_recovery_is_not_taken_for_an_empty_one() -> None:
-    stage = Stage()
-    await stage.run_for(seconds=25)
-    stage.crash(0)
-    await stage.run_until(Phase.CONFIRMING)
-    stage.store.outage = "empty"
-    stage.crash(0)
+    scenario = Scenario()
+    await scenario.run_for(seconds=25)
+    scenario.crash(0)
+    await scenario.run_until(Phase.CONFIRMING)
+    scenario.store.outage = "empty"
+    scenario.crash(0)
 
-    await stage.run_until(Phase.HELD)
+    await scenario.run_until(Phase.HELD)
 
 
 async def test_a_store_that_does_not_answer_is_asked_again() -> None:
-    stage = Stage()
-    await stage.run_for(minutes=2)
-    stage.store.outage = "error"
-    stage.crash(0)
-    held = await stage.run_until(Phase.HELD)
-    await stage.run_for(minutes=10)
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    scenario.store.outage = "error"
+    scenario.crash(0)
+    held = await scenario.run_until(Phase.HELD)
+    await scenario.run_for(minutes=10)
     assert held.status.message == "the checkpoints at /checkpoints/train cannot be read: the store does not answer"
 
-    stage.store.outage = ""
-    await stage.run_until(Phase.RECOVERED)
+    scenario.store.outage = ""
+    await scenario.run_until(Phase.RECOVERED)

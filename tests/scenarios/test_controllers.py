@@ -12,9 +12,9 @@ import pytest
 from healthd.core.api import Node, Pod
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
-from tests.scenarios.stage import IsOvertaken, Stage
-from tests.simulation.faulty import StaleCache
-from tests.simulation.turns import Crashed, at_once
+from tests.scenarios.scenario import ConcurrentWrite, Scenario
+from tests.simulation.faulty_cluster import StaleCache
+from tests.simulation.step_scheduler import Crashed, at_once
 
 
 class DiesAtWrite:
@@ -57,109 +57,109 @@ WRITES = 16
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", range(1, WRITES + 1))
 async def test_a_controller_that_dies_at_any_write_is_continued_by_the_next(number: int, after: bool) -> None:
-    stage = Stage()
-    await stage.run_for(minutes=2)
-    mortal = stage.new_controller(
-        "controller", cluster=DiesAtWrite(stage.truth.seen_by("controller"), number, after=after)
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    mortal = scenario.new_controller(
+        "controller", cluster=DiesAtWrite(scenario.ground_truth.seen_by("controller"), number, after=after)
     )
 
     async def until_death(now: datetime) -> Any:
         try:
             return await mortal(now)
         except Crashed:
-            stage.restart_controller()
-            return await stage.new_controller("controller")(now)
+            scenario.restart_controller()
+            return await scenario.new_controller("controller")(now)
 
-    stage.add_loop("controller", until_death)
-    stage.fault("node-1")
-    await stage.run_for(minutes=5)
+    scenario.add_loop("controller", until_death)
+    scenario.fault("node-1")
+    await scenario.run_for(minutes=5)
 
-    assert [recovery.status.phase for recovery in stage.recoveries()] == [Phase.RECOVERED]
-    assert stage.root.attempt == 1
-    assert stage.places() == {"0": "node-0", "1": "node-2"}
+    assert [recovery.status.phase for recovery in scenario.recoveries()] == [Phase.RECOVERED]
+    assert scenario.root.attempt == 1
+    assert scenario.places() == {"0": "node-0", "1": "node-2"}
 
 
 async def test_two_controllers_at_once_restart_once() -> None:
-    stage = Stage()
-    stage.add_loop("second controller", stage.new_controller("controller-2"))
-    await stage.run_for(minutes=2)
-    stage.fault("node-1")
-    await stage.run_for(minutes=5)
+    scenario = Scenario()
+    scenario.add_loop("second controller", scenario.new_controller("controller-2"))
+    await scenario.run_for(minutes=2)
+    scenario.fault("node-1")
+    await scenario.run_for(minutes=5)
 
-    assert [recovery.status.phase for recovery in stage.recoveries()] == [Phase.RECOVERED]
-    assert stage.root.attempt == 1
+    assert [recovery.status.phase for recovery in scenario.recoveries()] == [Phase.RECOVERED]
+    assert scenario.root.attempt == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, CALLS + 1))
-async def test_a_controller_that_is_overtaken_while_it_opens_a_recovery_opens_no_second(number: int) -> None:
-    stage = Stage()
-    await stage.run_for(minutes=2)
-    stage.add_loop("controller", stands_still)
-    stage.fault("node-1")
-    await stage.settle()
-    overtaken = IsOvertaken(
-        stage.truth.seen_by("second"), number, partial(stage.new_controller("first"), stage.clock.now())
+async def test_a_controller_whose_write_conflicts_opens_no_second_recovery(number: int) -> None:
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    scenario.add_loop("controller", stands_still)
+    scenario.fault("node-1")
+    await scenario.settle()
+    overwritten = ConcurrentWrite(
+        scenario.ground_truth.seen_by("second"), number, partial(scenario.new_controller("first"), scenario.clock.now())
     )
 
-    await stage.new_controller("second", cluster=overtaken, informer=stage.truth)(stage.clock.now())
+    await scenario.new_controller("second", cluster=overwritten, informer=scenario.ground_truth)(scenario.clock.now())
 
-    stage.restart_controller()
-    await stage.run_for(minutes=5)
-    assert [recovery.status.phase for recovery in stage.recoveries()] == [Phase.RECOVERED]
+    scenario.restart_controller()
+    await scenario.run_for(minutes=5)
+    assert [recovery.status.phase for recovery in scenario.recoveries()] == [Phase.RECOVERED]
 
 
 async def test_a_gang_that_runs_again_is_not_stopped_for_what_a_node_of_it_was_before() -> None:
-    stage = Stage()
-    await stage.run_for(minutes=2)
-    stage.crash(0)
-    await stage.run_until(Phase.CONFIRMING)
-    stage.add_loop("controller", stands_still)
-    stage.fault("node-1")
-    await stage.settle()
-    informer = StaleCache(stage.truth.seen_by("controller"))
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    scenario.crash(0)
+    await scenario.run_until(Phase.CONFIRMING)
+    scenario.add_loop("controller", stands_still)
+    scenario.fault("node-1")
+    await scenario.settle()
+    informer = StaleCache(scenario.ground_truth.seen_by("controller"))
     at_once(informer.list(Node))
-    stage.repair("node-1")
-    await stage.settle()
+    scenario.repair("node-1")
+    await scenario.settle()
 
-    stage.add_loop("controller", stage.new_controller("controller", informer=informer))
-    await stage.run_for(seconds=1)
+    scenario.add_loop("controller", scenario.new_controller("controller", informer=informer))
+    await scenario.run_for(seconds=1)
 
-    assert stage.recovery().status.phase is Phase.CONFIRMING
+    assert scenario.recovery().status.phase is Phase.CONFIRMING
 
 
 async def test_a_gang_that_its_user_set_going_again_is_not_restarted_for_a_rank_that_failed_before() -> None:
-    stage = Stage()
-    await stage.run_for(minutes=2)
-    stage.add_loop("controller", stands_still)
-    stage.crash(0)
-    await stage.settle()
-    informer = StaleCache(stage.truth.seen_by("controller"))
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    scenario.add_loop("controller", stands_still)
+    scenario.crash(0)
+    await scenario.settle()
+    informer = StaleCache(scenario.ground_truth.seen_by("controller"))
     at_once(informer.list(Pod))
-    stage.suspend()
-    await stage.run_for(minutes=1)
-    stage.resume()
-    await stage.run_for(minutes=1)
+    scenario.suspend()
+    await scenario.run_for(minutes=1)
+    scenario.resume()
+    await scenario.run_for(minutes=1)
 
-    stage.add_loop("controller", stage.new_controller("controller", informer=informer))
-    await stage.run_for(minutes=1)
+    scenario.add_loop("controller", scenario.new_controller("controller", informer=informer))
+    await scenario.run_for(minutes=1)
 
-    assert stage.recoveries() == []
+    assert scenario.recoveries() == []
 
 
 async def test_a_controller_with_a_stale_view_does_no_harm() -> None:
-    stage = Stage(recovery=RecoveryPolicy())
-    informer = StaleCache(stage.truth.seen_by("controller-2"))
-    stage.add_loop("stale controller", stage.new_controller("controller-2", informer=informer))
+    scenario = Scenario(recovery=RecoveryPolicy())
+    informer = StaleCache(scenario.ground_truth.seen_by("controller-2"))
+    scenario.add_loop("stale controller", scenario.new_controller("controller-2", informer=informer))
     dice = random.Random(3)
-    await stage.run_for(minutes=2)
+    await scenario.run_for(minutes=2)
     for fault in ("node-1", "node-0"):
         informer.refresh(dice, 0.5)
-        stage.fault(fault)
-        await stage.run_for(minutes=5)
-        stage.repair(fault)
-        await stage.run_for(minutes=5)
+        scenario.fault(fault)
+        await scenario.run_for(minutes=5)
+        scenario.repair(fault)
+        await scenario.run_for(minutes=5)
 
-    assert [recovery.status.phase for recovery in stage.recoveries()] == [Phase.RECOVERED] * 2
-    assert stage.root.attempt == 2
-    assert stage.pool() == ["node-0"]
+    assert [recovery.status.phase for recovery in scenario.recoveries()] == [Phase.RECOVERED] * 2
+    assert scenario.root.attempt == 2
+    assert scenario.pool() == ["node-0"]

@@ -9,7 +9,7 @@ import pytest
 
 from healthd.core.api import Recovery
 from healthd.core.api.model import Phase
-from tests.scenarios.stage import Stage
+from tests.scenarios.scenario import Scenario
 
 WAY = (Phase.STOPPING, Phase.FENCING, Phase.CHOOSING, Phase.RESERVING, Phase.STARTING, Phase.CONFIRMING)
 
@@ -17,9 +17,9 @@ WAY = (Phase.STOPPING, Phase.FENCING, Phase.CHOOSING, Phase.RESERVING, Phase.STA
 class SomebodyDeletes:
     """The cluster of a controller: as soon as a recovery is recorded to be in *phase*, it is deleted, once."""
 
-    def __init__(self, stage: Stage, phase: Phase) -> None:
-        self._stage = stage
-        self._cluster: Any = stage.truth.seen_by("controller")
+    def __init__(self, scenario: Scenario, phase: Phase) -> None:
+        self._stage = scenario
+        self._cluster: Any = scenario.ground_truth.seen_by("controller")
         self._phase = phase
         self.is_done = False
 
@@ -35,34 +35,34 @@ class SomebodyDeletes:
         return written
 
 
-def a_stage(spares: int = 1) -> Stage:
-    return Stage(ranks=2, spares=spares)
+def a_stage(spares: int = 1) -> Scenario:
+    return Scenario(ranks=2, spares=spares)
 
 
 @pytest.mark.parametrize("phase", WAY)
 async def test_a_gang_is_restarted_once_whose_recovery_is_deleted_in_any_phase(phase: Phase) -> None:
-    stage = a_stage()
-    somebody = SomebodyDeletes(stage, phase)
-    stage.add_loop("controller", stage.new_controller("controller", somebody, stage.truth))
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    recovery = await stage.run_until(Phase.RECOVERED)
+    scenario = a_stage()
+    somebody = SomebodyDeletes(scenario, phase)
+    scenario.add_loop("controller", scenario.new_controller("controller", somebody, scenario.ground_truth))
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    recovery = await scenario.run_until(Phase.RECOVERED)
 
     assert somebody.is_done
     assert recovery.metadata.name.endswith("-1")
-    assert stage.places() == {"0": "node-0", "1": "node-2"}
-    assert stage.root.attempt == 1
-    assert len(stage.recoveries()) == 1
+    assert scenario.places() == {"0": "node-0", "1": "node-2"}
+    assert scenario.root.attempt == 1
+    assert len(scenario.recoveries()) == 1
 
 
 async def test_people_are_shown_that_it_came_back_and_how_to_end_it() -> None:
-    stage, shown = a_stage(spares=0), []
-    stage.add_loop("controller", stage.new_controller("controller", announce=lambda *event: shown.append(event)))
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    recovery = await stage.run_until(Phase.HELD)
-    stage.delete_recoveries()
-    await stage.run_for(minutes=1)
+    scenario, shown = a_stage(spares=0), []
+    scenario.add_loop("controller", scenario.new_controller("controller", announce=lambda *event: shown.append(event)))
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    recovery = await scenario.run_until(Phase.HELD)
+    scenario.delete_recoveries()
+    await scenario.run_for(minutes=1)
     ((about, _, _, message),) = [event for event in shown if event[2] == "MadeAgain"]
 
     assert (about.kind, about.name) == ("Recovery", recovery.metadata.name)
@@ -70,97 +70,98 @@ async def test_people_are_shown_that_it_came_back_and_how_to_end_it() -> None:
 
 
 async def test_a_gang_is_restarted_once_whose_recovery_is_deleted_every_few_seconds() -> None:
-    stage = a_stage()
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
+    scenario = a_stage()
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
     for _ in range(30):
-        await stage.run_for(seconds=4)
-        stage.delete_recoveries()
-    await stage.run_for(minutes=5)
+        await scenario.run_for(seconds=4)
+        scenario.delete_recoveries()
+    await scenario.run_for(minutes=5)
 
-    assert stage.places() == {"0": "node-0", "1": "node-2"}
-    assert stage.root.attempt == 1
+    assert scenario.places() == {"0": "node-0", "1": "node-2"}
+    assert scenario.root.attempt == 1
 
 
 async def test_a_held_recovery_that_is_deleted_still_waits_for_its_spare() -> None:
-    stage = a_stage(spares=0)
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    await stage.run_until(Phase.HELD)
-    stage.delete_recoveries()
-    await stage.run_for(minutes=1)
-    held = stage.recovery().status.phase
-    stage.repair("node-1")
-    await stage.run_until(Phase.RECOVERED)
+    scenario = a_stage(spares=0)
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.HELD)
+    scenario.delete_recoveries()
+    await scenario.run_for(minutes=1)
+    held = scenario.recovery().status.phase
+    scenario.repair("node-1")
+    await scenario.run_until(Phase.RECOVERED)
 
     assert held is Phase.HELD
-    assert stage.places() == {"0": "node-0", "1": "node-1"}
+    assert scenario.places() == {"0": "node-0", "1": "node-1"}
 
 
 async def test_the_proof_that_an_old_pod_may_still_run_is_not_lost() -> None:
-    stage = a_stage()
-    await stage.run_for(minutes=1)
-    stage.kill_kubelet("node-1")
-    stage.fault("node-1")
-    await stage.run_until(Phase.HELD, at_most=timedelta(minutes=30))
-    before = stage.recovery().status.pods
-    stage.delete_recoveries()
-    await stage.run_for(minutes=5)
+    scenario = a_stage()
+    await scenario.run_for(minutes=1)
+    scenario.kill_kubelet("node-1")
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.HELD, at_most=timedelta(minutes=30))
+    before = scenario.recovery().status.pods
+    scenario.delete_recoveries()
+    await scenario.run_for(minutes=5)
 
-    assert stage.root.suspended
-    assert [pod.uid for pod in stage.recovery().status.pods] == [pod.uid for pod in before]
+    assert scenario.root.suspended
+    assert [pod.uid for pod in scenario.recovery().status.pods] == [pod.uid for pod in before]
 
 
 async def test_the_spare_of_a_gang_that_is_deleted_with_its_recovery_is_given_back() -> None:
-    stage = a_stage()
-    stage.add_loop(
-        "controller", stage.new_controller("controller", SomebodyDeletes(stage, Phase.STARTING), stage.truth)
+    scenario = a_stage()
+    scenario.add_loop(
+        "controller",
+        scenario.new_controller("controller", SomebodyDeletes(scenario, Phase.STARTING), scenario.ground_truth),
     )
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    await stage.run_for(seconds=4)
-    stage.delete_recoveries()
-    stage.delete()
-    await stage.run_for(minutes=5)
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_for(seconds=4)
+    scenario.delete_recoveries()
+    scenario.delete()
+    await scenario.run_for(minutes=5)
 
-    assert stage.recoveries() == []
-    assert stage.pool() == ["node-2"]
-    assert stage.pods() == []
+    assert scenario.recoveries() == []
+    assert scenario.pool() == ["node-2"]
+    assert scenario.pods() == []
 
 
 async def test_a_gang_that_its_user_suspends_after_the_deletion_stays_so() -> None:
-    stage = a_stage()
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    await stage.run_until(Phase.CONFIRMING)
-    stage.delete_recoveries()
-    stage.suspend()
-    await stage.run_for(minutes=5)
+    scenario = a_stage()
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.CONFIRMING)
+    scenario.delete_recoveries()
+    scenario.suspend()
+    await scenario.run_for(minutes=5)
 
-    assert stage.root.suspended
-    assert stage.processes() == []
+    assert scenario.root.suspended
+    assert scenario.processes() == []
 
 
 async def test_a_recovery_that_is_over_stays_deleted() -> None:
-    stage = a_stage()
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    await stage.run_until(Phase.RECOVERED)
-    stage.delete_recoveries()
-    await stage.run_for(minutes=5)
+    scenario = a_stage()
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.RECOVERED)
+    scenario.delete_recoveries()
+    await scenario.run_for(minutes=5)
 
-    assert stage.recoveries() == []
-    assert stage.root.attempt == 1
+    assert scenario.recoveries() == []
+    assert scenario.root.attempt == 1
 
 
 async def test_where_restarts_were_switched_off_a_deleted_recovery_stays_deleted() -> None:
-    stage = a_stage(spares=0)
-    await stage.run_for(minutes=1)
-    stage.fault("node-1")
-    await stage.run_until(Phase.HELD)
-    stage.patch_job({"metadata": {"annotations": {"healthd.dev/restart": None}}})
-    stage.delete_recoveries()
-    await stage.run_for(minutes=5)
+    scenario = a_stage(spares=0)
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.HELD)
+    scenario.patch_job({"metadata": {"annotations": {"healthd.dev/restart": None}}})
+    scenario.delete_recoveries()
+    await scenario.run_for(minutes=5)
 
-    assert stage.recoveries() == []
-    assert stage.root.suspended
+    assert scenario.recoveries() == []
+    assert scenario.root.suspended

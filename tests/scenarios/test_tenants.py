@@ -8,33 +8,33 @@ from healthd.core.api import ChosenCheckpoint, Recovery, RecoveryStatus, Timelin
 from healthd.core.api.model import CauseKind, Phase
 from tests.builders import a_cause, a_recovery
 from tests.fakes import START
-from tests.scenarios.stage import Stage
-from tests.simulation.turns import at_once
+from tests.scenarios.scenario import Scenario
+from tests.simulation.step_scheduler import at_once
 
 
-def forged(stage: Stage, *, namespace: str, status: RecoveryStatus | None = None) -> Recovery:
+def forged(scenario: Scenario, *, namespace: str, status: RecoveryStatus | None = None) -> Recovery:
     """A recovery that was made by hand in *namespace*, and names the gang of the stage as it is."""
-    root = stage.root
+    root = scenario.root
     recovery = a_recovery("forged", namespace=namespace, cause=a_cause(CauseKind.SOFTWARE), status=status)
     return msgspec.structs.replace(recovery, spec=msgspec.structs.replace(recovery.spec, gang=root.ref))
 
 
 async def test_a_recovery_of_another_namespace_does_not_stop_a_gang() -> None:
-    stage = Stage(ranks=2, spares=1)
-    await stage.run_for(minutes=1)
-    before = stage.places()
+    scenario = Scenario(ranks=2, spares=1)
+    await scenario.run_for(minutes=1)
+    before = scenario.places()
 
-    at_once(stage.truth.create(forged(stage, namespace="team-a")))
-    await stage.run_for(minutes=2)
+    at_once(scenario.ground_truth.create(forged(scenario, namespace="team-a")))
+    await scenario.run_for(minutes=2)
 
-    assert stage.places() == before
-    assert not stage.root.suspended
-    assert stage.root.attempt == 0
+    assert scenario.places() == before
+    assert not scenario.root.suspended
+    assert scenario.root.attempt == 0
 
 
 async def test_a_recovery_of_another_namespace_that_claims_to_be_starting_chooses_no_checkpoint() -> None:
-    stage = Stage(ranks=2, spares=1)
-    await stage.run_for(minutes=1)
+    scenario = Scenario(ranks=2, spares=1)
+    await scenario.run_for(minutes=1)
     mine = ChosenCheckpoint(path="/mine/step-9", step=9)
     status = RecoveryStatus(
         phase=Phase.STARTING,
@@ -43,21 +43,21 @@ async def test_a_recovery_of_another_namespace_that_claims_to_be_starting_choose
         timeline=[TimelineEntry(phase=Phase.STARTING, at=START)],
     )
 
-    at_once(stage.truth.create(forged(stage, namespace="team-a", status=status)))
-    await stage.run_for(minutes=2)
+    at_once(scenario.ground_truth.create(forged(scenario, namespace="team-a", status=status)))
+    await scenario.run_for(minutes=2)
 
-    assert stage.root.attempt == 0
-    assert stage.recovery().status.phase is Phase.SUPERSEDED
-    assert "no Job train in team-a" in stage.recovery().status.message
+    assert scenario.root.attempt == 0
+    assert scenario.recovery().status.phase is Phase.SUPERSEDED
+    assert "no Job train in team-a" in scenario.recovery().status.message
 
 
 async def test_a_recovery_of_another_namespace_does_not_stand_before_a_true_one() -> None:
-    stage = Stage(ranks=2, spares=1)
-    await stage.run_for(minutes=1)
-    at_once(stage.truth.create(forged(stage, namespace="team-a")))
+    scenario = Scenario(ranks=2, spares=1)
+    await scenario.run_for(minutes=1)
+    at_once(scenario.ground_truth.create(forged(scenario, namespace="team-a")))
 
-    stage.fault("node-1")
-    await stage.run_for(minutes=5)
+    scenario.fault("node-1")
+    await scenario.run_for(minutes=5)
 
-    own = [each for each in stage.recoveries() if each.metadata.namespace == "default"]
+    own = [each for each in scenario.recoveries() if each.metadata.namespace == "default"]
     assert [each.status.phase for each in own] == [Phase.RECOVERED]

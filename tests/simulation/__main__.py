@@ -15,8 +15,8 @@ from multiprocessing import Pool
 
 import structlog
 
-from tests.simulation import bedside, simulation
-from tests.simulation.plants import AT_THE_BEDSIDE, PLANTS
+from tests.simulation import simulation, single_node
+from tests.simulation.mutants import MUTANTS, ON_SINGLE_NODE
 from tests.simulation.simulation import Outcome, Parts
 
 AT_ONCE = 8
@@ -27,23 +27,23 @@ AT_ONCE = 8
 class Play:
     """What is played with each seed. It goes to other processes."""
 
-    bedside: bool
+    single_node: bool
     steps: int | None
-    plant: str
+    mutant: str
     keep_log: bool
 
     def __call__(self, seed: int) -> Outcome:
         """One schedule."""
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-        plants, run = (AT_THE_BEDSIDE, bedside.run) if self.bedside else (PLANTS, simulation.run)
-        return run(seed, self.steps, plants[self.plant] if self.plant else Parts(), keep_log=self.keep_log)
+        mutants, run = (ON_SINGLE_NODE, single_node.run) if self.single_node else (MUTANTS, simulation.run)
+        return run(seed, self.steps, mutants[self.mutant] if self.mutant else Parts(), keep_log=self.keep_log)
 
 
 def main() -> int:
     """Run schedules until one breaks or all are done."""
     options = _options()
     seeds = [options.replay] if options.replay is not None else range(options.seed, options.seed + options.schedules)
-    play = Play(options.bedside, options.steps, options.plant or "", options.verbose)
+    play = Play(options.single_node, options.steps, options.mutant or "", options.verbose)
     started = time.perf_counter()
     count = restarts = broken = 0
     with closing(_played(play, seeds, options.jobs)) as outcomes:
@@ -80,11 +80,13 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--schedules", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--bedside", action="store_true", help="one node over days instead of a cluster over minutes")
+    parser.add_argument(
+        "--single-node", action="store_true", help="one node over days instead of a cluster over minutes"
+    )
     parser.add_argument("--steps", type=int)
     parser.add_argument("--replay", type=int, metavar="SEED", help="run this schedule alone")
     parser.add_argument(
-        "--plant", choices=sorted({*PLANTS, *AT_THE_BEDSIDE}), help="run with this bug in place, which should be found"
+        "--mutant", choices=sorted({*MUTANTS, *ON_SINGLE_NODE}), help="run with this mutant, which should be found"
     )
     parser.add_argument("--jobs", type=int, default=1, help="so many processes at once")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first broken schedule")

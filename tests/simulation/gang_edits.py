@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from healthd.cluster.port import NotFound
 from healthd.core.api import ANNOTATION_RESTART, ANNOTATION_STOPPED_BY, Job, Recovery
-from tests.simulation.people import some_gang
-from tests.simulation.turns import at_once
+from tests.simulation.operator_actions import some_gang
+from tests.simulation.step_scheduler import at_once
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -40,7 +40,7 @@ def edit_gang(sim: Simulation) -> None:
     """The user changes the size or image of a gang that is stopped: then it stays so."""
     job = some_gang(sim)
     if job.spec.suspend:
-        at_once(sim.truth.patch(Job, job.metadata.name, {"spec": _another(sim, job)}, namespace="default"))
+        at_once(sim.ground_truth.patch(Job, job.metadata.name, {"spec": _another(sim, job)}, namespace="default"))
         sim.watchdog.edited_by_user.add(job.metadata.name)
 
 
@@ -58,27 +58,27 @@ def resume_by_hand(sim: Simulation) -> None:
     job = some_gang(sim)
     if job.spec.suspend and job.metadata.annotations.get(ANNOTATION_STOPPED_BY):
         sim.watchdog.stopped_by_user.discard(job.metadata.name)
-        at_once(sim.truth.patch(Job, job.metadata.name, {"spec": {"suspend": False}}, namespace="default"))
+        at_once(sim.ground_truth.patch(Job, job.metadata.name, {"spec": {"suspend": False}}, namespace="default"))
 
 
 def make_gang_anew(sim: Simulation) -> None:
     """The user deletes a gang, if he has not yet, and makes another of its name, which finds its checkpoints."""
     name = sim.people.choice(sorted(sim.worlds))
     try:
-        job = at_once(sim.truth.get(Job, name, "default"))
+        job = at_once(sim.ground_truth.get(Job, name, "default"))
     except NotFound:
         job = None
     if job is not None:
-        at_once(sim.truth.delete(Job, name, namespace="default"))
+        at_once(sim.ground_truth.delete(Job, name, namespace="default"))
         sim.watchdog.deletes(job)
     sim.watchdog.deleted_by_user.discard(name)
-    at_once(sim.truth.create(sim.new_job(name, sim.worlds[name], sim.people)))
+    at_once(sim.ground_truth.create(sim.new_job(name, sim.worlds[name], sim.people)))
 
 
 def put_right(sim: Simulation) -> None:
     """The users give their gangs back to healthd, and let those go on that it cannot let go on itself."""
-    recoveries = {each.metadata.name: each.status.phase for each in at_once(sim.truth.list(Recovery)).items}
-    for job in at_once(sim.truth.list(Job)).items:
+    recoveries = {each.metadata.name: each.status.phase for each in at_once(sim.ground_truth.list(Recovery)).items}
+    for job in at_once(sim.ground_truth.list(Job)).items:
         name, notes = job.metadata.name, job.metadata.annotations
         _put_options_right(sim, job)
         if not job.spec.suspend and (job.spec.completions or 1) > sim.worlds[name]:
@@ -91,7 +91,7 @@ def put_right(sim: Simulation) -> None:
             and name not in sim.watchdog.stopped_by_user
             and not sim.machines.processes(name)
         ):
-            at_once(sim.truth.patch(Job, name, {"spec": {"suspend": False}}, namespace="default"))
+            at_once(sim.ground_truth.patch(Job, name, {"spec": {"suspend": False}}, namespace="default"))
 
 
 def _put_options_right(sim: Simulation, job: Job) -> None:
@@ -118,13 +118,13 @@ def _another(sim: Simulation, job: Job) -> dict[str, Any]:
 def _set_size(sim: Simulation, job: Job, size: int) -> None:
     sim.note(f"  {job.metadata.name} to {size}")
     spec = {"parallelism": size, "completions": size}
-    at_once(sim.truth.patch(Job, job.metadata.name, {"spec": spec}, namespace="default"))
+    at_once(sim.ground_truth.patch(Job, job.metadata.name, {"spec": spec}, namespace="default"))
 
 
 def _annotate(sim: Simulation, job: Job, key: str, value: str | None) -> None:
     sim.note(f"  {job.metadata.name} {key}={value}")
     patch = {"metadata": {"annotations": {key: value}}}
-    at_once(sim.truth.patch(Job, job.metadata.name, patch, namespace="default"))
+    at_once(sim.ground_truth.patch(Job, job.metadata.name, patch, namespace="default"))
 
 
 __all__ = ["edit_gang", "edit_options", "make_gang_anew", "put_right", "resize", "resume_by_hand", "switch_restarts"]

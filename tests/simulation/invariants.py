@@ -16,12 +16,12 @@ import msgspec
 from healthd.core.api import Job, Lease, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.core.config import Config, StartFresh
 from healthd.core.diagnosis.signals.tables import known_rules
+from tests.simulation.ground_truth import Listing, Write
 from tests.simulation.machines import Machines, root_of
 from tests.simulation.training import Store
-from tests.simulation.truth import Reading, Write
 
 if TYPE_CHECKING:
-    from tests.simulation.conduct import Conduct
+    from tests.simulation.finding_invariants import FindingInvariants
 
 QUARANTINE = "healthd.dev/quarantine"
 STOPPED_BY = "healthd.dev/stopped-by"
@@ -57,7 +57,7 @@ class Watchdog:
         """Nodes that a person took the slot from, and that have no slot again yet. Their agents do not know at once."""
         self._is_repaired: set[str] = set()
         """Nodes of which nothing was wrong any more after somebody said so, whatever their clock was."""
-        self.conducts: dict[str, Conduct] = {}
+        self.conducts: dict[str, FindingInvariants] = {}
         """By node, where readings are played: what they may do."""
         self.cordoned_by_person: set[str] = set()
         self.stopped_by_user: set[str] = set()
@@ -127,8 +127,8 @@ class Watchdog:
         if node in self.repaired_at and now < self.repaired_at[node]:
             self._is_repaired.discard(node)
 
-    def __call__(self, seen: Write | Reading) -> None:
-        if isinstance(seen, Reading):
+    def __call__(self, seen: Write | Listing) -> None:
+        if isinstance(seen, Listing):
             if seen.kind is Node:
                 self._read_nodes_at[seen.by] = seen.at
             return
@@ -145,11 +145,11 @@ class Watchdog:
             self._check_report(seen)
 
     def _check_report(self, write: Write) -> None:
-        conduct = self.conducts.get((write.after or write.before).metadata.name)
-        if conduct is not None and write.after is not None:
-            conduct.published(write.after)
-        elif conduct is not None:
-            conduct.report_is_gone()
+        invariants_of_findings = self.conducts.get((write.after or write.before).metadata.name)
+        if invariants_of_findings is not None and write.after is not None:
+            invariants_of_findings.published(write.after)
+        elif invariants_of_findings is not None:
+            invariants_of_findings.report_is_gone()
 
     # Nodes -----------------------------------------------------------------------------------------------------------
 

@@ -36,9 +36,9 @@ from healthd.core.api.model import Phase
 from healthd.core.node.pod_liveness import PodTasks
 from healthd.core.recovery.spares import is_ready
 from healthd.gangs import ADAPTERS
+from tests.simulation.ground_truth import GroundTruth, Write
 from tests.simulation.machines import Machine, Machines
-from tests.simulation.truth import Truth, Write
-from tests.simulation.turns import at_once
+from tests.simulation.step_scheduler import at_once
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -67,11 +67,11 @@ class LastWords:
 class Feed:
     """Feeds the cluster state of one life of a controller."""
 
-    def __init__(self, view: Truth, last_words: LastWords) -> None:
+    def __init__(self, view: GroundTruth, last_words: LastWords) -> None:
         self.cluster_state = ClusterState(ADAPTERS)
         self._view = view
         self._last_words = last_words
-        self._told: dict[type[Slim], dict[str, Any]] = {}
+        self._reported: dict[type[Slim], dict[str, Any]] = {}
         for kind in watched_kinds(ADAPTERS):
             self._relist(kind)
 
@@ -83,24 +83,24 @@ class Feed:
 
     def _watch(self, kind: type[Slim]) -> None:
         there, _ = self._list(kind)
-        for uid, obj in self._told.get(kind, {}).items():
+        for uid, obj in self._reported.get(kind, {}).items():
             if uid not in there:
                 self.cluster_state.remove(self._last_words.of(obj))
         for obj in there.values():
             self.cluster_state.upsert(obj)
-        self._told[kind] = there
+        self._reported[kind] = there
 
     def _relist(self, kind: type[Slim]) -> None:
         there, version = self._list(kind)
         self.cluster_state.replace(kind, list(there.values()), version)
-        self._told[kind] = there
+        self._reported[kind] = there
 
     def _list(self, kind: type[Slim]) -> tuple[dict[str, Any], str]:
         listed: Any = at_once(self._view.list(kind))
         return {item.metadata.uid: item for item in listed.items}, listed.resource_version
 
 
-class Unplaced(Truth):
+class Unplaced(GroundTruth):
     """A cluster whose scheduler knows nothing of placements."""
 
     async def create(self, obj: T) -> T:
@@ -115,16 +115,16 @@ def processes_on(machine: Machine) -> list[PodTasks]:
     return [PodTasks(process.uid, tasks=1) for process in machine.running()]
 
 
-def answer_for_old_pods(truth: Truth, machines: Machines) -> None:
+def answer_for_old_pods(ground_truth: GroundTruth, machines: Machines) -> None:
     """A person looks after a gang that is held for want of proof, and answers for what he found to be dead."""
     living = {process.uid for machine in machines.all.values() for process in machine.running()}
-    for recovery in at_once(truth.list(Recovery)).items:
+    for recovery in at_once(ground_truth.list(Recovery)).items:
         status = recovery.status
         open_ends = {pod.uid for pod in status.pods if not pod.proof}
         if status.phase is Phase.HELD and status.held_in is Phase.FENCING and not open_ends & living:
             said = f"all: seen to be dead before attempt {status.attempt}"
             note = {"metadata": {"annotations": {ANNOTATION_FENCE_OVERRIDE: said}}}
-            at_once(truth.patch(Recovery, recovery.metadata.name, note, namespace=recovery.metadata.namespace))
+            at_once(ground_truth.patch(Recovery, recovery.metadata.name, note, namespace=recovery.metadata.namespace))
 
 
 def strike(sim: Simulation) -> None:
@@ -141,13 +141,13 @@ def cut_power(sim: Simulation) -> None:
     """Somebody cuts the power of a machine, and says so on its node. Its kubelet comes back with all others."""
     name = sim.others.choice(sorted(sim.machines.all))
     stamp = {"metadata": {"annotations": {ANNOTATION_POWERED_OFF: sim.clock.now().isoformat()}}}
-    at_once(sim.truth.patch(Node, name, stamp))
+    at_once(sim.ground_truth.patch(Node, name, stamp))
     _go_down(sim, name)
 
 
 def lose_node(sim: Simulation) -> None:
     """An autoscaler deletes a machine and its node; the pod collector removes the pods that were there."""
-    nodes = at_once(sim.truth.list(Node)).items
+    nodes = at_once(sim.ground_truth.list(Node)).items
     marks = {ANNOTATION_CLAIM, ANNOTATION_QUARANTINE}
     plain = [n for n in nodes if LABEL_SPARE not in n.metadata.labels and not marks & n.metadata.annotations.keys()]
     if len(plain) < 2:
@@ -156,7 +156,7 @@ def lose_node(sim: Simulation) -> None:
     name = node.metadata.name
     sim.lost_nodes[name] = node
     sim.watchdog.cordoned_by_person.discard(name)
-    at_once(sim.truth.delete(Node, name))
+    at_once(sim.ground_truth.delete(Node, name))
     _go_down(sim, name)
     _collect_pods(sim, name)
 
@@ -168,7 +168,7 @@ def return_nodes(sim: Simulation) -> None:
         sim.agents[name].crash()
         meta = ObjectMeta(name=name, labels=node.metadata.labels)
         foreign = [taint for taint in node.spec.taints if not taint.key.startswith("healthd.dev/")]
-        at_once(sim.truth.create(Node(metadata=meta, spec=NodeSpec(taints=foreign))))
+        at_once(sim.ground_truth.create(Node(metadata=meta, spec=NodeSpec(taints=foreign))))
     sim.lost_nodes.clear()
 
 
@@ -178,7 +178,7 @@ def declare_out_of_service(sim: Simulation) -> None:
 
     While no controller runs it has to be true: of a pod that is collected then no word is left to doubt his.
     """
-    nodes = at_once(sim.truth.list(Node)).items
+    nodes = at_once(sim.ground_truth.list(Node)).items
     silent = [node for node in nodes if not is_ready(node)]
     node = sim.others.choice(silent or nodes)
     if silent:
@@ -192,7 +192,7 @@ def declare_out_of_service(sim: Simulation) -> None:
 def report_missing_gpu(sim: Simulation) -> None:
     """Another detector misses a GPU."""
     name = sim.others.choice(sorted(sim.machines.all))
-    node = at_once(sim.truth.get(Node, name))
+    node = at_once(sim.ground_truth.get(Node, name))
     others = [condition for condition in node.status.conditions if condition.type != "GPUMissing"]
     missing = Condition(type="GPUMissing", status="True", last_transition_time=sim.clock.now())
     _set_conditions(sim, node, [*others, missing])
@@ -200,7 +200,7 @@ def report_missing_gpu(sim: Simulation) -> None:
 
 def take_signs_back(sim: Simulation) -> None:
     """The others have nothing more against any node."""
-    for node in at_once(sim.truth.list(Node)).items:
+    for node in at_once(sim.ground_truth.list(Node)).items:
         taints = [taint for taint in node.spec.taints if taint.key != OUT_OF_SERVICE.key]
         conditions = [condition for condition in node.status.conditions if condition.type != "GPUMissing"]
         if taints != node.spec.taints:
@@ -217,11 +217,11 @@ def is_bad_for_others(node: Node) -> bool:
 
 def _collect_pods(sim: Simulation, node: str) -> None:
     """Call the pods of a node Failed, and remove them; what runs there runs on."""
-    for pod in at_once(sim.truth.list(Pod)).items:
+    for pod in at_once(sim.ground_truth.list(Pod)).items:
         if pod.spec.node_name == node:
             meta, failed = pod.metadata, {"status": {"phase": "Failed"}}
-            at_once(sim.truth.patch(Pod, meta.name, failed, namespace=meta.namespace, subresource="status"))
-            at_once(sim.truth.delete(Pod, meta.name, namespace=meta.namespace, grace_seconds=0))
+            at_once(sim.ground_truth.patch(Pod, meta.name, failed, namespace=meta.namespace, subresource="status"))
+            at_once(sim.ground_truth.delete(Pod, meta.name, namespace=meta.namespace, grace_seconds=0))
 
 
 def _go_down(sim: Simulation, name: str) -> None:
@@ -233,9 +233,9 @@ def _go_down(sim: Simulation, name: str) -> None:
 
 def _set_taints(sim: Simulation, node: Node, taints: list[Taint]) -> None:
     patch = {"spec": {"taints": msgspec.to_builtins(taints) or None}}
-    at_once(sim.truth.patch(Node, node.metadata.name, patch))
+    at_once(sim.ground_truth.patch(Node, node.metadata.name, patch))
 
 
 def _set_conditions(sim: Simulation, node: Node, conditions: list[Condition]) -> None:
     patch = {"status": {"conditions": msgspec.to_builtins(conditions)}}
-    at_once(sim.truth.patch(Node, node.metadata.name, patch, subresource="status"))
+    at_once(sim.ground_truth.patch(Node, node.metadata.name, patch, subresource="status"))

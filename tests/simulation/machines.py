@@ -32,8 +32,8 @@ from healthd.core.api.model import KernelRecord
 from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
 from healthd.gangs.job import LABEL_JOB_NAME
 from tests.kernel_log import tags_of
-from tests.simulation.truth import Truth
-from tests.simulation.turns import at_once
+from tests.simulation.ground_truth import GroundTruth
+from tests.simulation.step_scheduler import at_once
 
 UNREACHABLE_AFTER = timedelta(seconds=40)
 """A node whose kubelet is silent so long is said to be not Ready."""
@@ -118,8 +118,8 @@ class Machine:
 class Machines:
     """All machines, and the kubelets on them."""
 
-    def __init__(self, truth: Truth, dice: random.Random) -> None:
-        self._truth = truth.seen_by("kubelet")
+    def __init__(self, ground_truth: GroundTruth, dice: random.Random) -> None:
+        self._truth = ground_truth.seen_by("kubelet")
         self._dice = dice
         self.all: dict[str, Machine] = {}
         self.started: list[Process] = []

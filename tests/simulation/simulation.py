@@ -45,18 +45,18 @@ from healthd.gangs import ADAPTERS
 from healthd.local.jobs.controller import JobController
 from tests.builders import a_job, a_node
 from tests.fakes import START, ManualClock, counting_uids
-from tests.simulation import deletions, disturbances, gang_edits, interference, kubernetes
-from tests.simulation.conduct import Conduct, SeesRepairs
-from tests.simulation.faulty import FaultyCluster, Luck, StaleCache
-from tests.simulation.instruments import Instruments, strike
+from tests.simulation import deletions, fault_injection, gang_edits, kubernetes, random_actions
+from tests.simulation.converged_state import unsettled
+from tests.simulation.faulty_cluster import FaultDice, FaultyCluster, StaleCache
+from tests.simulation.finding_invariants import FindingInvariants, SeesRepairs
+from tests.simulation.ground_truth import GroundTruth, Listing, Write
 from tests.simulation.invariants import CLOCKS_DIFFER, WATCHED, Broken, Watchdog
 from tests.simulation.kubernetes import Feed, LastWords, Unplaced, answer_for_old_pods, processes_on
 from tests.simulation.machines import Machines, is_surplus, root_of
-from tests.simulation.rest import unsettled
+from tests.simulation.simulated_readings import SimulatedReadings, strike
+from tests.simulation.step_scheduler import Actor, at_once
 from tests.simulation.training import OvertakenCheckpoints, Store, Trainers
-from tests.simulation.truth import Reading, Truth, Write
-from tests.simulation.turns import Actor, at_once
-from tests.simulation.versions import version_of
+from tests.simulation.version_skew import version_of
 
 
 class Uncounted:
@@ -128,8 +128,8 @@ class Simulation:
         self._log: list[str] | None = [] if keep_log else None
         self.config = _config(self.dice)
         self._embedded = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids(), history=1)
-        self.truth = Truth(self._embedded, "person", self._tell)
-        self.machines = Machines(self.truth, self.dice)
+        self.ground_truth = GroundTruth(self._embedded, "person", self._notify)
+        self.machines = Machines(self.ground_truth, self.dice)
         self.trainers = Trainers(self.machines, self.dice)
         self.watchdog = Watchdog(self.machines, self.trainers.stores, self.config)
         self.luck = _luck(self.dice)
@@ -157,7 +157,7 @@ class Simulation:
         self.store_speed = self.stores.choice([0.95, 0.7, 0.2])
         """How often one answers before anything else happens."""
         self._lives: dict[str, Reconciler] = {}
-        self.instruments: dict[str, Instruments] = {}
+        self.instruments: dict[str, SimulatedReadings] = {}
         self.rules: dict[str, tuple[Rule, ...]] = {}
         """By node: those that its instruments have something to read for."""
         self.shadow: tuple[str, ...] = self.readings.choice([(), (), ("nvml-gpu-lost",), ("ib-*",)])
@@ -221,21 +221,21 @@ class Simulation:
             taints = [GPU_TAINT, *([Taint(key=LABEL_SPARE)] if is_spare else [])]
             labels = {"zone": f"zone-{number % 2}"}
             node = a_node(name, spare=is_spare, taints=taints, labels=labels)
-            at_once(self.truth.create(node))
+            at_once(self.ground_truth.create(node))
             self.machines.add(name).clock_offset = _offset(self.dice)
         for number, world in enumerate(worlds):
             self.worlds[f"train-{number}"] = world
             self.trainers.stores[f"train-{number}"] = Store()
-            at_once(self.truth.create(self.new_job(f"train-{number}", world, self.dice)))
+            at_once(self.ground_truth.create(self.new_job(f"train-{number}", world, self.dice)))
         self.pool_size = spares
 
     def _make_instruments(self) -> None:
         for name in self.machines.all:
-            made = self.instruments[name] = Instruments.roll(self.readings, 4, always=["nvml-gpu-lost"])
+            made = self.instruments[name] = SimulatedReadings.roll(self.readings, 4, always=["nvml-gpu-lost"])
             names = {dial.name for dial in made.dials()}
             rules = [rule for rule in known_rules().values() if rule.reads in names]
             self.rules[name] = tuple(rules)
-            self.watchdog.conducts[name] = Conduct(name, [rule.name for rule in rules], self.shadow)
+            self.watchdog.conducts[name] = FindingInvariants(name, [rule.name for rule in rules], self.shadow)
 
     def new_job(self, name: str, world: int, dice: random.Random) -> Job:
         """A gang as its user writes it."""
@@ -253,20 +253,20 @@ class Simulation:
 
     def _agent(self, name: str) -> Actor:
         cluster = FaultyCluster(
-            self.truth.seen_by(f"agent {name}"), self.luck, lambda what: self.note(f"{name} {what}")
+            self.ground_truth.seen_by(f"agent {name}"), self.luck, lambda what: self.note(f"{name} {what}")
         )
-        conduct = self.watchdog.conducts.get(name)
+        invariants_of_findings = self.watchdog.conducts.get(name)
 
         def live() -> Callable[[], Coroutine[Any, Any, Any]]:
             machine = self.machines.all[name]
             clock = SkewedClock(self.clock, machine.clock_offset)
-            if conduct is not None:
-                conduct.begin_life()
+            if invariants_of_findings is not None:
+                invariants_of_findings.begin_life()
             used = version_of(self.versions, cluster) if self.is_updating else cluster
             agent = self.parts.agent(
                 AgentDependencies(
                     node=NodeFacts(name=name, boot_id=machine.boot_id),
-                    cluster=SeesRepairs(used, conduct, clock.now) if conduct else used,
+                    cluster=SeesRepairs(used, invariants_of_findings, clock.now) if invariants_of_findings else used,
                     clock=clock,
                     judge=JudgePolicy(shadow=self.shadow),
                     rules=self.rules.get(name, ()),
@@ -283,8 +283,8 @@ class Simulation:
                 if not loaded:
                     await agent.load(clock.now())
                     loaded = True
-                if conduct is not None:
-                    conduct.show(agent, self._looks(name, clock.now()), clock.now())
+                if invariants_of_findings is not None:
+                    invariants_of_findings.show(agent, self._looks(name, clock.now()), clock.now())
                 agent.state.set_log_readable(name not in self.unreadable)
                 if name not in self.unreadable:
                     first = (
@@ -300,9 +300,9 @@ class Simulation:
                 if self.on_cluster:
                     agent.state.ingest_pods(processes_on(machine), clock.now())
                 await agent.cycle(clock.now())
-                if conduct is not None:
-                    conduct.stands(agent.state.findings)
-                    conduct.check_repair(agent.state.findings, clock.now())
+                if invariants_of_findings is not None:
+                    invariants_of_findings.stands(agent.state.findings)
+                    invariants_of_findings.check_repair(agent.state.findings, clock.now())
 
             return sample
 
@@ -317,7 +317,7 @@ class Simulation:
         return list(shown.samples(now, sources))
 
     def _controller(self, name: str) -> Actor:
-        view = self.truth.seen_by(name)
+        view = self.ground_truth.seen_by(name)
         cluster = FaultyCluster(view, self.luck, lambda what: self.note(f"{name} {what}"))
 
         def live() -> Callable[[], Coroutine[Any, Any, Any]]:
@@ -364,9 +364,9 @@ class Simulation:
 
     def _job_controller(self) -> Callable[[], Coroutine[Any, Any, Any]]:
         letters = "bcdfghjklmnpqrstvwxz2456789"
-        view = self.truth.seen_by("job-controller")
+        view = self.ground_truth.seen_by("job-controller")
         jobs = JobController(
-            self.truth.seen_by("job-controller", Unplaced) if self.free_scheduler else view,
+            self.ground_truth.seen_by("job-controller", Unplaced) if self.free_scheduler else view,
             new_suffix=lambda: "".join(self.dice.choice(letters) for _ in range(5)),
             free_port=lambda: 29500,
         )
@@ -387,7 +387,7 @@ class Simulation:
         self.steps += 1
         roll = self.dice.random()
         if roll < 0.14:
-            disturbances.strike(self)
+            fault_injection.strike(self)
         elif roll < 0.45:
             self._go_controller(self.dice.choice(self.controllers))
         elif roll < 0.65:
@@ -397,9 +397,9 @@ class Simulation:
         if self.on_cluster and self.others.random() < 0.08:
             kubernetes.strike(self)
         if self.is_visited and self.people.random() < 0.15:
-            interference.interfere(self)
+            random_actions.interfere(self)
         if self.is_doubtful and self.doubts.random() < 0.06:
-            disturbances.spoil_checkpoint(self)
+            fault_injection.spoil_checkpoint(self)
         if self.stores.random() < 0.1:
             self._go_reads(self.stores.choice(self.controllers))
         if self.instruments and self.readings.random() < 0.3:
@@ -420,7 +420,7 @@ class Simulation:
         for name in [name for name, due in self._late_lines.items() if due <= now]:
             del self._late_lines[name]
             if self.machines.all[name].broken:
-                disturbances.break_node(self, name)
+                fault_injection.break_node(self, name)
 
     def _some_agent(self) -> Actor:
         """Those with something to do are woken by it, and come first more often than not."""
@@ -470,16 +470,16 @@ class Simulation:
     def _is_reading(self, actor: Actor) -> bool:
         return actor.beside is not None and actor.beside.is_under_way
 
-    def _tell(self, seen: Write | Reading) -> None:
+    def _notify(self, seen: Write | Listing) -> None:
         if isinstance(seen, Write):
             meta = (seen.after or seen.before).metadata
-            self.note(f"    {seen.by} wrote {seen.kind.__name__} {meta.name} {_told(seen)}")
+            self.note(f"    {seen.by} wrote {seen.kind.__name__} {meta.name} {_reported(seen)}")
             self.last_words(seen)
         self.watchdog(seen)
         if not isinstance(seen, Write):
             return
-        is_news = seen.kind in (Node, NodeHealth) and seen.by.startswith("agent")
-        if is_news or (seen.kind is Job and self.clocks):
+        has_changed = seen.kind in (Node, NodeHealth) and seen.by.startswith("agent")
+        if has_changed or (seen.kind is Job and self.clocks):
             self._find_reasons()  # a controller may act on it before this step is over
 
     def check(self) -> None:
@@ -490,7 +490,7 @@ class Simulation:
     def world(self) -> dict[type[Slim], list[Any]]:
         """The true state of everything; read again only after a write."""
         if self._world_at != self.watchdog.writes:
-            self._world = self.truth.world(WATCHED)
+            self._world = self.ground_truth.world(WATCHED)
             self._world_at = self.watchdog.writes
         return self._world
 
@@ -546,19 +546,19 @@ class Simulation:
         """No more faults, everything repaired: within bounded rounds every gang is where it belongs."""
         if self.lost_slots:
             deletions.prove_slots_are_held(self)
-        disturbances.repair_everything(self)
+        fault_injection.repair_everything(self)
         self.note("--- healing")
-        self._come_to_rest()
+        self._converge()
 
-    def _come_to_rest(self) -> None:
+    def _converge(self) -> None:
         rounds, trouble = HEALING_ROUNDS + (ROUNDS_IN_DOUBT if self.is_doubtful else 0), ""
         for number in range(rounds + (WAITING_ROUNDS if self.instruments else 0)):
-            disturbances.take_back_cordons(self)
-            disturbances.repair_what_does_not_end(self)
+            fault_injection.take_back_cordons(self)
+            fault_injection.repair_what_does_not_end(self)
             if self.is_visited:
                 gang_edits.put_right(self)
             if self.on_cluster:
-                answer_for_old_pods(self.truth, self.machines)
+                answer_for_old_pods(self.ground_truth, self.machines)
             for agent in self.agents.values():
                 self.go(agent)
             for controller in self.controllers:
@@ -580,7 +580,7 @@ class Simulation:
             return
         self.note("--- one more fault")
         restarts = len(self.watchdog.restarts)
-        disturbances.break_node(self, ranks[0].node)
+        fault_injection.break_node(self, ranks[0].node)
         self.check()
         for _ in range(3):
             self.go(self.agents[ranks[0].node])
@@ -589,8 +589,8 @@ class Simulation:
             self.go(self.job_controller)
             self.pass_time(timedelta(seconds=40))
             self.check()
-        disturbances.repair_everything(self)
-        self._come_to_rest()
+        fault_injection.repair_everything(self)
+        self._converge()
         more = len(self.watchdog.restarts) - restarts
         newest = self.trainers.stores[gang].newest_whole()
         if newest is None and more == 0:
@@ -607,7 +607,7 @@ class Simulation:
             restarts = len(self.watchdog.restarts)
             self.pass_time(self.config.breaker.window)
             self.check()
-            self._come_to_rest()
+            self._converge()
 
 
 def run(seed: int, steps: int | None = None, parts: Parts | None = None, *, keep_log: bool = False) -> Outcome:
@@ -630,8 +630,8 @@ def _config(dice: random.Random) -> Config:
     )
 
 
-def _luck(dice: random.Random) -> Luck:
-    return Luck(
+def _luck(dice: random.Random) -> FaultDice:
+    return FaultDice(
         dice,
         per_write=dice.choice([0, 0.05, 0.15, 0.3]),
         per_read=dice.choice([0, 0, 0.02]),
@@ -643,7 +643,7 @@ def _offset(dice: random.Random) -> timedelta:
     return timedelta(seconds=dice.choice([0, 0, -2, 2, 20]))
 
 
-def _told(write: Write) -> str:
+def _reported(write: Write) -> str:
     """The part of an object that a reader of a trace wants to see."""
     obj = write.after
     if obj is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.seeds import first_fresh_seed, name_of, pieces
-from tests.simulation import bedside
-from tests.simulation.plants import AT_THE_BEDSIDE, PLANTS
+from tests.simulation import single_node
+from tests.simulation.mutants import MUTANTS, ON_SINGLE_NODE
 from tests.simulation.simulation import run
 
 FRESH = 250
@@ -30,7 +30,7 @@ FOUND_BY = {
     "count-through-repairs": 13,
     "hear-of-no-repair": 18,
 }
-"""The invariant of readings that each bug breaks at the bedside, within 60 schedules."""
+"""The invariant of readings that each bug breaks on a single node, within 60 schedules."""
 
 
 @pytest.mark.slow
@@ -42,31 +42,31 @@ def test_no_schedule_of_faults_breaks_an_invariant(seeds: range) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plant", sorted(PLANTS))
-def test_a_planted_bug_is_found(plant: str) -> None:
-    seeds = range(1, FOUND_WITHIN[plant] + 1)
+@pytest.mark.parametrize("mutant", sorted(MUTANTS))
+def test_a_mutant_is_found(mutant: str) -> None:
+    seeds = range(1, FOUND_WITHIN[mutant] + 1)
 
-    assert any(run(seed, parts=PLANTS[plant]).broken for seed in seeds)
+    assert any(run(seed, parts=MUTANTS[mutant]).broken for seed in seeds)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [*pieces(1, 500), *pieces(first_fresh_seed(), FRESH)], ids=name_of)
 def test_no_schedule_of_readings_breaks_an_invariant(seeds: range) -> None:
-    broken = [(o.seed, o.broken) for seed in seeds if (o := bedside.run(seed)).broken]
+    broken = [(o.seed, o.broken) for seed in seeds if (o := single_node.run(seed)).broken]
 
-    assert not broken, f"replay with: python -m tests.simulation --bedside --replay {broken[0][0]} -v"
+    assert not broken, f"replay with: python -m tests.simulation --single-node --replay {broken[0][0]} -v"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plant", sorted(AT_THE_BEDSIDE))
-def test_a_bug_planted_in_the_judging_of_readings_is_found(plant: str) -> None:
-    found = (bedside.run(seed, parts=AT_THE_BEDSIDE[plant]).broken for seed in range(1, 61))
+@pytest.mark.parametrize("mutant", sorted(ON_SINGLE_NODE))
+def test_a_mutant_of_the_judging_of_readings_is_found(mutant: str) -> None:
+    found = (single_node.run(seed, parts=ON_SINGLE_NODE[mutant]).broken for seed in range(1, 61))
 
-    assert any(why.startswith(f"invariant {FOUND_BY[plant]}:") for why in found)
+    assert any(why.startswith(f"invariant {FOUND_BY[mutant]}:") for why in found)
 
 
 def test_a_seed_gives_the_same_days_twice() -> None:
-    assert bedside.run(7).trace == bedside.run(7).trace
+    assert single_node.run(7).trace == single_node.run(7).trace
 
 
 def test_a_seed_gives_the_same_trace_twice() -> None:

@@ -13,7 +13,7 @@ from healthd.controller.ports import CheckpointAnswer
 from healthd.core.api import ChosenCheckpoint, Job, RejectedCheckpoint
 from healthd.core.recovery.gang import Root
 from tests.simulation.machines import Machines, Process
-from tests.simulation.turns import TURN
+from tests.simulation.step_scheduler import TURN
 
 SAVES_EVERY = timedelta(seconds=20)
 """One step and one checkpoint take so long."""

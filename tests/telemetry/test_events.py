@@ -32,11 +32,11 @@ class Server:
             raise self.trouble
         return await self.cluster.create(obj)
 
-    async def told(self) -> list[Occurrence]:
+    async def reported(self) -> list[Occurrence]:
         return (await self.cluster.list(Occurrence)).items
 
 
-class Stage:
+class RunningAnnouncer:
     """An announcer that somebody runs."""
 
     def __init__(self) -> None:
@@ -51,25 +51,25 @@ class Stage:
     def dropped(self) -> float | None:
         return self.metrics.registry.get_sample_value("healthd_events_dropped_total")
 
-    def say(self, count: int) -> None:
+    def announce(self, count: int) -> None:
         for number in range(count):
             self.announcer(A_JOB, NORMAL, "Stopping", f"number {number}")
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    stage = Stage()
-    running = asyncio.create_task(stage.announcer.run())
-    yield stage
+async def announcing() -> AsyncIterator[RunningAnnouncer]:
+    announcing = RunningAnnouncer()
+    running = asyncio.create_task(announcing.announcer.run())
+    yield announcing
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_what_is_said_is_told_of_the_object(stage: Stage) -> None:
-    stage.announcer(A_JOB, WARNING, "RecoveryHeld", "no spare")
+async def test_an_event_is_about_its_object(announcing: RunningAnnouncer) -> None:
+    announcing.announcer(A_JOB, WARNING, "RecoveryHeld", "no spare")
     await settle()
 
-    (event,) = await stage.server.told()
+    (event,) = await announcing.server.reported()
     assert (event.involved_object, event.type, event.reason, event.message) == (
         A_JOB,
         "Warning",
@@ -80,70 +80,70 @@ async def test_what_is_said_is_told_of_the_object(stage: Stage) -> None:
     assert event.source.component == "healthd-controller"
 
 
-async def test_an_object_in_no_namespace_is_told_of_where_kubectl_looks() -> None:
-    stage = Stage()
-    node = await stage.server.cluster.create(a_node("gpu-17"))
-    stage.announcer(about(node), NORMAL, "GangStarting", "takes the place of gpu-3")
-    await stage.announcer.tell_the_rest(limit=5)
+async def test_an_event_about_an_object_without_a_namespace_is_where_kubectl_finds_it() -> None:
+    announcing = RunningAnnouncer()
+    node = await announcing.server.cluster.create(a_node("gpu-17"))
+    announcing.announcer(about(node), NORMAL, "GangStarting", "takes the place of gpu-3")
+    await announcing.announcer.flush(limit=5)
 
-    (event,) = await stage.server.told()
+    (event,) = await announcing.server.reported()
     assert event.metadata.namespace == "default"
     assert (event.involved_object.kind, event.involved_object.uid) == ("Node", node.metadata.uid)
 
 
-async def test_the_same_twice_in_a_row_is_told_once(stage: Stage) -> None:
+async def test_the_same_twice_in_a_row_is_reported_once(announcing: RunningAnnouncer) -> None:
     for message in ("no spare", "no spare", "no checkpoint"):
-        stage.announcer(A_JOB, WARNING, "RecoveryHeld", message)
+        announcing.announcer(A_JOB, WARNING, "RecoveryHeld", message)
     await settle()
 
-    assert sorted(event.message for event in await stage.server.told()) == ["no checkpoint", "no spare"]
+    assert sorted(event.message for event in await announcing.server.reported()) == ["no checkpoint", "no spare"]
 
 
-async def test_a_flood_is_told_slowly(stage: Stage) -> None:
-    stage.say(BURST + 10)
+async def test_a_flood_is_sent_slowly(announcing: RunningAnnouncer) -> None:
+    announcing.announce(BURST + 10)
     await settle()
-    assert len(await stage.server.told()) == BURST
+    assert len(await announcing.server.reported()) == BURST
 
-    await stage.clock.run_for(10 * EVERY)
+    await announcing.clock.run_for(10 * EVERY)
 
-    assert len(await stage.server.told()) == BURST + 10
+    assert len(await announcing.server.reported()) == BURST + 10
 
 
 async def test_what_does_not_fit_is_dropped_and_counted() -> None:
-    stage = Stage()
-    stage.say(QUEUE + 3)
+    announcing = RunningAnnouncer()
+    announcing.announce(QUEUE + 3)
 
-    assert stage.dropped() == 3
+    assert announcing.dropped() == 3
 
 
-async def test_a_server_that_is_away_is_told_when_it_is_back(stage: Stage) -> None:
-    stage.server.trouble = Unavailable("no route")
-    stage.say(2)
+async def test_a_server_that_is_away_is_reported_when_it_is_back(announcing: RunningAnnouncer) -> None:
+    announcing.server.trouble = Unavailable("no route")
+    announcing.announce(2)
     await settle()
-    stage.server.trouble = None
-    await stage.clock.run_for(RETRY)
+    announcing.server.trouble = None
+    await announcing.clock.run_for(RETRY)
 
-    assert len(await stage.server.told()) == 2
-    assert stage.dropped() == 0
+    assert len(await announcing.server.reported()) == 2
+    assert announcing.dropped() == 0
 
 
-async def test_what_is_refused_is_not_said_again(stage: Stage) -> None:
-    stage.server.trouble = Forbidden("events is forbidden")
-    stage.say(2)
+async def test_what_is_refused_is_not_said_again(announcing: RunningAnnouncer) -> None:
+    announcing.server.trouble = Forbidden("events is forbidden")
+    announcing.announce(2)
     await settle()
-    stage.server.trouble = None
-    await stage.clock.run_for(timedelta(minutes=1))
+    announcing.server.trouble = None
+    await announcing.clock.run_for(timedelta(minutes=1))
 
-    assert await stage.server.told() == []
-    assert stage.dropped() == 2
+    assert await announcing.server.reported() == []
+    assert announcing.dropped() == 2
 
 
-async def test_the_end_of_the_process_tells_the_rest() -> None:
-    stage = Stage()
-    stage.say(3)
-    await stage.announcer.tell_the_rest(limit=5)
+async def test_the_end_of_the_process_sends_the_rest() -> None:
+    announcing = RunningAnnouncer()
+    announcing.announce(3)
+    await announcing.announcer.flush(limit=5)
 
-    assert len(await stage.server.told()) == 3
+    assert len(await announcing.server.reported()) == 3
 
 
 def test_an_object_is_named_as_the_api_server_knows_it() -> None:
@@ -157,21 +157,21 @@ def test_an_object_is_named_as_the_api_server_knows_it() -> None:
     )
 
 
-async def test_what_a_tenant_wrote_cannot_move_the_cursor_of_whoever_reads_it(stage: Stage) -> None:
-    stage.announcer(A_JOB, WARNING, "GangInvalid", "one\ntwo \x1b[2J" + "x" * 5000)
+async def test_what_a_tenant_wrote_cannot_move_the_cursor_of_a_terminal(announcing: RunningAnnouncer) -> None:
+    announcing.announcer(A_JOB, WARNING, "GangInvalid", "one\ntwo \x1b[2J" + "x" * 5000)
     await settle()
 
-    (event,) = await stage.server.told()
+    (event,) = await announcing.server.reported()
     assert event.message.startswith("one\\u000atwo \\u001b[2Jxxx")
     assert len(event.message) == LONGEST_MESSAGE
 
 
-async def test_an_event_that_cannot_be_written_is_no_reason_to_end(stage: Stage) -> None:
-    stage.server.trouble = ZeroDivisionError("a fault of ours")
-    stage.say(1)
+async def test_an_event_that_cannot_be_written_is_no_reason_to_end(announcing: RunningAnnouncer) -> None:
+    announcing.server.trouble = ZeroDivisionError("a fault of ours")
+    announcing.announce(1)
     await settle()
-    stage.server.trouble = None
-    stage.say(2)
+    announcing.server.trouble = None
+    announcing.announce(2)
     await settle()
 
-    assert [event.message for event in await stage.server.told()] == ["number 1"]
+    assert [event.message for event in await announcing.server.reported()] == ["number 1"]

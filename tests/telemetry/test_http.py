@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from healthd.telemetry.address import AddressError
-from healthd.telemetry.http import LIMITS, Page, Server, serve
+from healthd.telemetry.http import LIMITS, PageHandler, Server, serve
 from tests.bench.http_attack import PATIENCE, suffer
 from tests.deploy.manifests import containers
 
@@ -31,7 +31,7 @@ def failing(request: web.BaseRequest) -> web.Response:
     raise KeyError("no such thing")
 
 
-PAGES: dict[str, Page] = {
+PAGES: dict[str, PageHandler] = {
     "/page": lambda _request: web.Response(text="good\n"),
     "/large": lambda _request: web.Response(body=LARGE),
     "/failing": failing,

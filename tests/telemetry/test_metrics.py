@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from healthd.core.api import GangRef
-from healthd.core.api.model import Action, Blame, CauseKind, Finding, Phase, Severity, Verdict
+from healthd.core.api.model import Blame, CauseKind, Finding, Phase, RepairAction, Severity, Verdict
 from healthd.core.api.save_stats import Concern
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.telemetry.metrics import SHOWN_GANGS, GangSaves, Metrics
@@ -81,7 +81,7 @@ def a_finding(rule: str = "xid-79", *, cleared: bool = False) -> Finding:
         device="0000:17:00.0",
         rule=rule,
         severity=Severity.FATAL,
-        action=Action.REBOOT_NODE,
+        action=RepairAction.REBOOT_NODE,
         blame=Blame.DEVICE,
         message="The GPU has fallen off the bus.",
         raised_at=NOW,

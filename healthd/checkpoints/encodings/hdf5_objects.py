@@ -163,8 +163,8 @@ class _Walk:
             address = waiting.pop()
             if not self._is_new(address):
                 raise Damaged(f"{self.window.name}: a tree that comes back to byte {address:,}")
-            signature, told, level, count = struct.unpack("<4sBBH", self._at(address, 8))
-            if signature != b"TREE" or told != kind:
+            signature, node_type, level, count = struct.unpack("<4sBBH", self._at(address, 8))
+            if signature != b"TREE" or node_type != kind:
                 raise Damaged(f"{self.window.name}: no tree at byte {address:,}, where one should be")
             entries = self._at(address + 24, count * (key + 8) + key)
             self._count(count)

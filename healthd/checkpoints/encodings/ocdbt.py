@@ -48,7 +48,7 @@ def verify_manifest(raw: bytes, name: str) -> bytes:
     return unframe(raw, MANIFEST, name)
 
 
-class Value(NamedTuple):
+class ValueLocation(NamedTuple):
     """The location of one key's value: inline, or in a file."""
 
     key: str
@@ -59,7 +59,9 @@ class Value(NamedTuple):
     length: int
 
 
-def read_values(tree: Tree, manifest: str, *, ending: tuple[str, ...] = ("",), keeps: bool = False) -> Iterator[Value]:
+def read_values(
+    tree: Tree, manifest: str, *, ending: tuple[str, ...] = ("",), keeps: bool = False
+) -> Iterator[ValueLocation]:
     """
     The values of the newest version of the store with this *manifest*, for keys with such an *ending*, in no order.
 
@@ -109,7 +111,7 @@ class _Walk:
         """Whether the keys of all nodes are in memory at the same time."""
         self._room = TreeBudget()
 
-    def run(self, manifest: str) -> Iterator[Value]:
+    def run(self, manifest: str) -> Iterator[ValueLocation]:
         """The values of the newest version. Raises Damaged."""
         content = verify_manifest(self._tree.read(manifest, at_most=LARGEST_MANIFEST), manifest)
         try:
@@ -119,7 +121,7 @@ class _Walk:
         except (IndexError, ValueError, OverflowError) as error:
             raise Damaged(f"{manifest}: an index that is garbled") from error
 
-    def _below(self, root: _Place, height: int) -> Iterator[Value]:
+    def _below(self, root: _Place, height: int) -> Iterator[ValueLocation]:
         """The values below *root*. Raises Damaged, IndexError, ValueError and OverflowError."""
         waiting, seen = [_Node(root, height, b"")], set()
         while waiting:
@@ -151,7 +153,7 @@ class _Walk:
         return body
 
     def _require(self, path: str, end: int) -> str:
-        name = inside(self._folder, path, told_by=f"{self._folder}/manifest.ocdbt".lstrip("/"))
+        name = inside(self._folder, path, named_by=f"{self._folder}/manifest.ocdbt".lstrip("/"))
         size = self._tree.size(name)
         if size < end:
             raise Damaged(f"{name}: {size:,} of at least {end:,} bytes (torn write)")
@@ -171,7 +173,7 @@ class _Walk:
         for key, file, offset, length in zip(keys, ids, offsets, lengths, strict=True):
             yield _Node(_Place(*files[file], offset, length), above.height - 1, key)
 
-    def _leaves(self, body: Body, files: list[tuple[str, str]], prefix: bytes) -> Iterator[Value]:
+    def _leaves(self, body: Body, files: list[tuple[str, str]], prefix: bytes) -> Iterator[ValueLocation]:
         """
         The values of one node. Each is inline, or inside a file that exists. Keys are read twice, not kept in memory.
         """
@@ -200,7 +202,7 @@ class _Walk:
                 body.writes_out(len(prefix))
                 if self._keeps:
                     body.holds(len(prefix) + len(key))
-                yield Value(_text(prefix + key), content, names[file] if kind else "", offset, size)
+                yield ValueLocation(_text(prefix + key), content, names[file] if kind else "", offset, size)
 
 
 def _text(key: bytes) -> str:

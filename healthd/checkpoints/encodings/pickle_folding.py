@@ -12,7 +12,7 @@ import re
 from collections.abc import Container
 from typing import Any, Protocol
 
-from healthd.checkpoints.encodings.pickle_machine import BadPickle, Built, Machine, Named, Source
+from healthd.checkpoints.encodings.pickle_machine import BadPickle, Built, Named, PickleMachine, PickleSource
 
 SKIMMED = 1 << 20
 """A pickle of at least this size gets the first pass. For smaller ones everything is kept, within the same limit."""
@@ -91,11 +91,11 @@ def _ask(asked: bytearray, number: int, *, most: int) -> None:
         asked[number] = 1
 
 
-class Folding(Machine):
+class Folding(PickleMachine):
     """Runs a pickle for *fold*. *asked* are the referenced numbers; None when they are not known."""
 
     def __init__(
-        self, data: Source, allowed: Container[str], most: int, memory: int, fold: Fold, asked: bytearray | None
+        self, data: PickleSource, allowed: Container[str], most: int, memory: int, fold: Fold, asked: bytearray | None
     ) -> None:
         super().__init__(data, allowed, most, memory)
         self._fold = fold

@@ -59,7 +59,7 @@ class Skipped:
         return self._size
 
 
-class Source(Protocol):
+class PickleSource(Protocol):
     """A pickle that is not completely in memory."""
 
     def __len__(self) -> int: ...
@@ -97,12 +97,12 @@ class Named(Struct, eq=False, gc=False):
     name: str
 
 
-class Stop(Exception):
+class PickleEnd(Exception):
     """The pickle has reached its STOP instruction."""
 
 
-class Machine:
-    def __init__(self, data: Source, allowed: Container[str], most: int, memory: int) -> None:
+class PickleMachine:
+    def __init__(self, data: PickleSource, allowed: Container[str], most: int, memory: int) -> None:
         self.data = data
         self.size = len(data)
         self.allowed = allowed
@@ -121,7 +121,7 @@ class Machine:
         list.
         """
 
-    def run(self, table: Sequence[Callable[[Machine], Any]]) -> Any:
+    def run(self, table: Sequence[Callable[[PickleMachine], Any]]) -> Any:
         """
         The value, made by the instructions in *table*. Raises BadPickle, and the errors that garbled bytes cause.
         """
@@ -133,7 +133,7 @@ class Machine:
                     self.at += 1
                     step(self)
                 self.refuse_excess()
-        except Stop:
+        except PickleEnd:
             return self.stack.pop()
         raise BadPickle(f"more than {self.most:,} instructions")
 

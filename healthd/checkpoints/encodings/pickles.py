@@ -23,11 +23,11 @@ from healthd.checkpoints.encodings.pickle_machine import (
     Built,
     Garbled,
     Held,
-    Machine,
     Named,
+    PickleEnd,
+    PickleMachine,
+    PickleSource,
     Skipped,
-    Source,
-    Stop,
 )
 
 __all__ = [
@@ -38,8 +38,8 @@ __all__ = [
     "Fold",
     "Garbled",
     "Named",
+    "PickleSource",
     "Skipped",
-    "Source",
     "read_pickle",
 ]
 
@@ -61,7 +61,7 @@ _SET, _DICT, _FIRST_PAIR, _PAIR, _LIST, _TUPLE, _BUILT, _TEXT, _NUMBER, _SLOT = 
 
 
 def read_pickle(
-    data: bytes | Source,
+    data: bytes | PickleSource,
     allowed: Container[str],
     *,
     most: int = MOST_INSTRUCTIONS,
@@ -82,7 +82,7 @@ def read_pickle(
     """
     source = Held(data) if isinstance(data, bytes) else data
     if fold is None:
-        machine = Machine(source, allowed, most, memory)
+        machine = PickleMachine(source, allowed, most, memory)
     else:
         asked = skim(data) if isinstance(data, bytes) and len(data) > SKIMMED else None
         machine = Folding(source, allowed, most, memory, fold, asked)
@@ -92,12 +92,12 @@ def read_pickle(
         raise Garbled(f"not a whole pickle (at byte {machine.at:,} of {len(data):,})") from error
 
 
-def _fixed(value: Any) -> Callable[[Machine], None]:
+def _fixed(value: Any) -> Callable[[PickleMachine], None]:
     return lambda m: m.stack.append(value)
 
 
-def _blob(width: int) -> Callable[[Machine], None]:
-    def step(m: Machine) -> None:
+def _blob(width: int) -> Callable[[PickleMachine], None]:
+    def step(m: PickleMachine) -> None:
         piece = m.blob(m.number(width))
         m.room -= _TEXT + (len(piece) if isinstance(piece, bytes) else 0)
         m.stack.append(piece)
@@ -105,8 +105,8 @@ def _blob(width: int) -> Callable[[Machine], None]:
     return step
 
 
-def _text(width: int) -> Callable[[Machine], None]:
-    def step(m: Machine) -> None:
+def _text(width: int) -> Callable[[PickleMachine], None]:
+    def step(m: PickleMachine) -> None:
         size = m.number(width)
         if size > LONGEST_TEXT:
             raise BadPickle(f"a text of {size:,} bytes")
@@ -117,12 +117,12 @@ def _text(width: int) -> Callable[[Machine], None]:
     return step
 
 
-def _integer(width: int) -> Callable[[Machine], None]:
+def _integer(width: int) -> Callable[[PickleMachine], None]:
     return lambda m: m.stack.append(m.number(width))
 
 
-def _long(width: int) -> Callable[[Machine], None]:
-    def step(m: Machine) -> None:
+def _long(width: int) -> Callable[[PickleMachine], None]:
+    def step(m: PickleMachine) -> None:
         size = m.number(width)
         if size > LONGEST_NUMBER:
             raise BadPickle(f"a number of {size:,} bytes")
@@ -132,33 +132,33 @@ def _long(width: int) -> Callable[[Machine], None]:
     return step
 
 
-def _signed(m: Machine) -> None:
+def _signed(m: PickleMachine) -> None:
     m.room -= _NUMBER
     m.stack.append(int.from_bytes(m.take(4), "little", signed=True))
 
 
-def _float(m: Machine) -> None:
+def _float(m: PickleMachine) -> None:
     m.room -= _NUMBER
     m.stack.append(struct.unpack(">d", m.take(8))[0])
 
 
-def _empty_list(m: Machine) -> None:
+def _empty_list(m: PickleMachine) -> None:
     m.room -= _LIST
     m.stack.append([])
 
 
-def _empty_dict(m: Machine) -> None:
+def _empty_dict(m: PickleMachine) -> None:
     m.room -= _DICT
     m.stack.append({})
 
 
-def _empty_set(m: Machine) -> None:
+def _empty_set(m: PickleMachine) -> None:
     m.room -= _SET
     m.stack.append(set())
 
 
-def _tuple(size: int) -> Callable[[Machine], None]:
-    def step(m: Machine) -> None:
+def _tuple(size: int) -> Callable[[PickleMachine], None]:
+    def step(m: PickleMachine) -> None:
         if len(m.stack) < size:
             raise ValueError
         m.room -= _TUPLE + _SLOT * size
@@ -167,35 +167,35 @@ def _tuple(size: int) -> Callable[[Machine], None]:
     return step
 
 
-def _mark(m: Machine) -> None:
+def _mark(m: PickleMachine) -> None:
     m.mark()
 
 
-def _tuple_since_mark(m: Machine) -> None:
+def _tuple_since_mark(m: PickleMachine) -> None:
     items = tuple(m.since_mark())
     m.room -= _TUPLE + _SLOT * len(items)
     m.stack.append(items)
 
 
-def _list_since_mark(m: Machine) -> None:
+def _list_since_mark(m: PickleMachine) -> None:
     items = m.since_mark()
     m.room -= _LIST + _SLOT * len(items)
     m.stack.append(items)
 
 
-def _dict_since_mark(m: Machine) -> None:
+def _dict_since_mark(m: PickleMachine) -> None:
     items = m.since_mark()
     _empty_dict(m)
     _set_items(m, m.stack[-1], items)
 
 
-def _frozenset_since_mark(m: Machine) -> None:
+def _frozenset_since_mark(m: PickleMachine) -> None:
     items = m.since_mark()
     m.room -= _SET + 2 * _PAIR * len(items)
     m.stack.append(frozenset(_key(m, item) for item in items))
 
 
-def _appends(m: Machine) -> None:
+def _appends(m: PickleMachine) -> None:
     items = m.since_mark()
     if not isinstance(m.stack[-1], Built):  # the items of a list subclass are not recorded
         m.room -= _SLOT * len(items)
@@ -203,14 +203,14 @@ def _appends(m: Machine) -> None:
         m.appended(items)
 
 
-def _append(m: Machine) -> None:
+def _append(m: PickleMachine) -> None:
     item = m.stack.pop()
     if not isinstance(m.stack[-1], Built):
         m.room -= 4 * _SLOT  # the first item makes space for four
         m.stack[-1].append(item)
 
 
-def _additems(m: Machine) -> None:
+def _additems(m: PickleMachine) -> None:
     items = m.since_mark()
     if not isinstance(m.stack[-1], set):
         raise BadPickle("adds an item to something that is no set")
@@ -218,19 +218,19 @@ def _additems(m: Machine) -> None:
     m.stack[-1].update(_key(m, item) for item in items)
 
 
-def _setitems(m: Machine) -> None:
+def _setitems(m: PickleMachine) -> None:
     items = m.since_mark()
     if not m.takes(items, are_marked=True):
         _set_items(m, m.stack[-1], items)
 
 
-def _setitem(m: Machine) -> None:
+def _setitem(m: PickleMachine) -> None:
     value, key = m.stack.pop(), m.stack.pop()
     if not m.takes([key, value], are_marked=False):
         _set_items(m, m.stack[-1], [key, value])
 
 
-def _set_items(m: Machine, target: Any, items: list[Any]) -> None:
+def _set_items(m: PickleMachine, target: Any, items: list[Any]) -> None:
     if isinstance(target, Built):  # the items of a dictionary subclass are not recorded
         return
     if not isinstance(target, dict):
@@ -240,7 +240,7 @@ def _set_items(m: Machine, target: Any, items: list[Any]) -> None:
         target[key if isinstance(key, str) else _key(m, key)] = value
 
 
-def _key(m: Machine, key: Any) -> Any:
+def _key(m: PickleMachine, key: Any) -> Any:
     """Keys must be flat: hashing a tuple that is nested a million levels deep would crash this process."""
     if isinstance(key, frozenset) or (
         isinstance(key, tuple) and any(isinstance(part, tuple | frozenset) for part in key)
@@ -253,7 +253,7 @@ def _key(m: Machine, key: Any) -> Any:
     return key
 
 
-def _named(m: Machine, module: object, name: object) -> Named:
+def _named(m: PickleMachine, module: object, name: object) -> Named:
     if not (isinstance(module, str) and isinstance(name, str)):
         raise BadPickle("names a class by something that is no text")
     if len(module) + len(name) > LONGEST_NAME:
@@ -267,7 +267,7 @@ def _named(m: Machine, module: object, name: object) -> Named:
     return Named(full)
 
 
-def _build(m: Machine, maker: Any, args: Any) -> Any:
+def _build(m: PickleMachine, maker: Any, args: Any) -> Any:
     if not isinstance(maker, Named):
         raise BadPickle("calls something that is no class")
     m.room -= _BUILT
@@ -276,76 +276,76 @@ def _build(m: Machine, maker: Any, args: Any) -> Any:
     return Built(maker.name, args)
 
 
-def _global(m: Machine) -> None:
+def _global(m: PickleMachine) -> None:
     module = m.line()
     m.stack.append(_named(m, module, m.line()))
 
 
-def _stack_global(m: Machine) -> None:
+def _stack_global(m: PickleMachine) -> None:
     name, module = m.stack.pop(), m.stack.pop()
     m.stack.append(_named(m, module, name))
 
 
-def _call(m: Machine) -> None:
+def _call(m: PickleMachine) -> None:
     args, maker = m.stack.pop(), m.stack.pop()
     m.stack.append(m.made(_build(m, maker, args)))
 
 
-def _call_with_names(m: Machine) -> None:
+def _call_with_names(m: PickleMachine) -> None:
     named, args, maker = m.stack.pop(), m.stack.pop(), m.stack.pop()
     m.stack.append(m.made(_build(m, maker, (args, named))))
 
 
-def _set_state(m: Machine) -> None:
+def _set_state(m: PickleMachine) -> None:
     state = m.stack.pop()
     m.set_state(m.stack[-1], state)
 
 
-def _persistent_id(m: Machine) -> None:
+def _persistent_id(m: PickleMachine) -> None:
     if PERSISTENT_ID not in m.allowed:
         raise BadPickle("refers to data outside of it")
     m.room -= _BUILT
     m.stack.append(Built(PERSISTENT_ID, m.stack.pop()))
 
 
-def _protocol(m: Machine) -> None:
+def _protocol(m: PickleMachine) -> None:
     if m.number(1) > HIGHEST_PROTOCOL:
         raise ValueError
 
 
-def _frame(m: Machine) -> None:
+def _frame(m: PickleMachine) -> None:
     """A hint for stream readers, which refuse a frame that ends beyond the data."""
     if m.number(8) > len(m.data) - m.at:
         raise ValueError
 
 
-def _put(width: int) -> Callable[[Machine], None]:
+def _put(width: int) -> Callable[[PickleMachine], None]:
     return lambda m: m.put(m.number(width))
 
 
-def _get(width: int) -> Callable[[Machine], None]:
+def _get(width: int) -> Callable[[PickleMachine], None]:
     return lambda m: m.stack.append(m.get(m.number(width)))
 
 
-def _memoize(m: Machine) -> None:
+def _memoize(m: PickleMachine) -> None:
     m.memoize()
 
 
-def _stop(_: Machine) -> None:
-    raise Stop
+def _stop(_: PickleMachine) -> None:
+    raise PickleEnd
 
 
-def _pop_mark(m: Machine) -> None:
+def _pop_mark(m: PickleMachine) -> None:
     m.since_mark()
 
 
-def _unknown(m: Machine) -> NoReturn:
+def _unknown(m: PickleMachine) -> NoReturn:
     code = m.data.byte(m.at - 1)
     kind = BadPickle if code in _NOT_DATA else Garbled
     raise kind(f"instruction {code:#x} is not plain data")
 
 
-_INSTRUCTIONS: dict[bytes, Callable[[Machine], Any]] = {
+_INSTRUCTIONS: dict[bytes, Callable[[PickleMachine], Any]] = {
     b"\x80": _protocol,
     b"\x95": _frame,
     b".": _stop,

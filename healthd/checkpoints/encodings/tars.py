@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from healthd.checkpoints.tree import Damaged, Entry, File, Stamp, Tree, inside
+from healthd.checkpoints.tree import Damaged, File, Stamp, StoreEntry, Tree, inside
 from healthd.checkpoints.windows import Window, open_window
 
 MOST_MEMBERS = 100_000
@@ -29,43 +29,43 @@ _FOLDER, _SPARSE = b"5", b"S"
 _LONG_NAME, _PAX, _PAX_OF_ALL = b"L", b"x", b"g"
 
 
-class Member(NamedTuple):
+class TarMember(NamedTuple):
     """The location of one file's content."""
 
     start: int
     size: int
 
 
-class _Told(NamedTuple):
+class _Extension(NamedTuple):
     """Data from an extension before a member. Sizes from 8 GiB on are stored there."""
 
     name: str = ""
     size: int | None = None
 
 
-def read_members(window: Window) -> dict[str, Member]:
+def read_members(window: Window) -> dict[str, TarMember]:
     """The files of the archive by name. Raises Damaged."""
-    found: dict[str, Member] = {}
-    at, told, letters = 0, _Told(), LARGEST_NAMES
+    found: dict[str, TarMember] = {}
+    at, extension, letters = 0, _Extension(), LARGEST_NAMES
     for _ in range(MOST_MEMBERS):
         block = window.at(at, _BLOCK)
         if not block.strip(b"\0"):
             return found
         _refuse_wrong_checksum(block, window.name, at)
         kind, start = block[156:157], at + _BLOCK
-        size = _number(block[124:136], window.name) if told.size is None else told.size
+        size = _number(block[124:136], window.name) if extension.size is None else extension.size
         if start + size > window.size:
             raise Damaged(f"{window.name}: {window.size:,} of at least {start + size:,} bytes (torn write)")
         at = start + -(-size // _BLOCK) * _BLOCK
         if kind in {_LONG_NAME, _PAX, _PAX_OF_ALL}:
-            told = _read_extension(window, kind, start, size, told)
+            extension = _read_extension(window, kind, start, size, extension)
             continue
-        name = told.name or _name(block)
+        name = extension.name or _name(block)
         letters -= len(name)
         _refuse_unusual(window.name, name, kind, letters)
         if kind in _FILES:
-            found[inside("", name, told_by=window.name)] = Member(start, size)
-        told = _Told()
+            found[inside("", name, named_by=window.name)] = TarMember(start, size)
+        extension = _Extension()
     raise Damaged(f"{window.name}: more than {MOST_MEMBERS:,} members, too many to verify")
 
 
@@ -81,7 +81,7 @@ def _refuse_unusual(archive: str, name: str, kind: bytes, letters: int) -> None:
 class _Part:
     """A range of an open file, presented as a file."""
 
-    def __init__(self, file: File, member: Member) -> None:
+    def __init__(self, file: File, member: TarMember) -> None:
         self._file = file
         self._member = member
 
@@ -97,9 +97,9 @@ class _Part:
 class TarTree(Tree):
     """The content of an archive in another tree, by names without the leading `./`."""
 
-    def __init__(self, outer: Tree, archive: str, members: dict[str, Member]) -> None:
+    def __init__(self, outer: Tree, archive: str, members: dict[str, TarMember]) -> None:
         stamp = outer.require(archive).stamp
-        entries = {name: Entry(Stamp(member.size, stamp.mtime_ns)) for name, member in members.items()}
+        entries = {name: StoreEntry(Stamp(member.size, stamp.mtime_ns)) for name, member in members.items()}
         super().__init__(outer.path, outer.path, entries)
         self._outer = outer
         self._archive = archive
@@ -122,8 +122,8 @@ def open_tar(tree: Tree, name: str) -> TarTree:
 
 
 def _refuse_wrong_checksum(block: bytes, name: str, at: int) -> None:
-    told = _number(block[148:156], name)
-    if sum(block) - sum(block[148:156]) + 8 * ord(" ") != told:
+    declared = _number(block[148:156], name)
+    if sum(block) - sum(block[148:156]) + 8 * ord(" ") != declared:
         raise Damaged(f"{name}: no header of a member at byte {at:,}, where one should be (torn write)")
 
 
@@ -143,10 +143,10 @@ def _name(block: bytes) -> str:
     return (prefix + b"/" + name if is_posix and prefix else name).decode("utf-8", "replace")
 
 
-def _read_extension(window: Window, kind: bytes, start: int, size: int, before: _Told) -> _Told:
+def _read_extension(window: Window, kind: bytes, start: int, size: int, before: _Extension) -> _Extension:
     """The data of GNU's long-name member, or of a pax header, for the next member. Raises Damaged."""
     if size > LARGEST_EXTENSION:
-        raise Damaged(f"{window.name}: {size:,} bytes to tell of a member")
+        raise Damaged(f"{window.name}: {size:,} bytes of extension headers for a member")
     data = window.at(start, size)
     if kind == _LONG_NAME:
         return before._replace(name=data.split(b"\0")[0].decode("utf-8", "replace"))
@@ -161,7 +161,7 @@ def _read_extension(window: Window, kind: bytes, start: int, size: int, before: 
     if length and not (length.isdigit() and len(length) < 20):
         raise Damaged(f"{window.name}: {length[:20]!r} is no size of a member")
     name = records.get(b"path", b"").decode("utf-8", "replace")
-    return _Told(name or before.name, int(length) if length else before.size)
+    return _Extension(name or before.name, int(length) if length else before.size)
 
 
 def _records(data: bytes, name: str) -> dict[bytes, bytes]:
@@ -172,7 +172,7 @@ def _records(data: bytes, name: str) -> dict[bytes, bytes]:
         match = _RECORD.match(data, at)
         after = at + int(match[1]) if match else 0
         if match is None or not match.end() < after <= len(data) or data[after - 1 : after] != b"\n":
-            raise Damaged(f"{name}: what tells of a member is garbled (torn write)")
+            raise Damaged(f"{name}: the extension header of a member is garbled (torn write)")
         found[match[2]] = data[match.end() : after - 1]
         at = after
     return found

@@ -167,21 +167,21 @@ def parse_array(raw: bytes, name: str) -> ArrayInfo:
         raise Damaged(f"{name}: not the whole metadata of an array (torn write)") from error
 
 
-def _of_version_2(told: _Version2) -> ArrayInfo:
-    compression = told.compressor.id if told.compressor else ""
+def _of_version_2(metadata: _Version2) -> ArrayInfo:
+    compression = metadata.compressor.id if metadata.compressor else ""
     return ArrayInfo(
-        grid=_grid(told.shape, told.chunks),
-        piece_bytes=_item_bytes(told.dtype) * math.prod(told.chunks),
-        compression="?" if told.filters or compression not in {"", _ZSTD} else compression,
+        grid=_grid(metadata.shape, metadata.chunks),
+        piece_bytes=_item_bytes(metadata.dtype) * math.prod(metadata.chunks),
+        compression="?" if metadata.filters or compression not in {"", _ZSTD} else compression,
         prefix="",
-        separator=told.dimension_separator,
+        separator=metadata.dimension_separator,
     )
 
 
-def _of_version_3(told: _Version3) -> ArrayInfo:
-    keys, pieces = told.chunk_key_encoding, told.chunk_grid.configuration.chunk_shape
+def _of_version_3(metadata: _Version3) -> ArrayInfo:
+    keys, pieces = metadata.chunk_key_encoding, metadata.chunk_grid.configuration.chunk_shape
     is_default = keys.name == "default"
-    codecs, shape, parts = told.codecs, pieces, 0
+    codecs, shape, parts = metadata.codecs, pieces, 0
     if [codec.name for codec in codecs] == ["sharding_indexed"]:
         shards = msgspec.json.decode(codecs[0].configuration, type=_Shards)
         is_usual = [codec.name for codec in shards.index_codecs] == ["bytes", "crc32c"]
@@ -189,8 +189,8 @@ def _of_version_3(told: _Version3) -> ArrayInfo:
             codecs, shape, parts = shards.codecs, shards.chunk_shape, math.prod(_grid(pieces, shards.chunk_shape))
     names = tuple(codec.name for codec in codecs if codec.name != "transpose")
     return ArrayInfo(
-        grid=_grid(told.shape, pieces),
-        piece_bytes=_item_bytes(told.data_type) * math.prod(shape),
+        grid=_grid(metadata.shape, pieces),
+        piece_bytes=_item_bytes(metadata.data_type) * math.prod(shape),
         compression={("bytes",): "", ("bytes", _ZSTD): _ZSTD}.get(names, "?"),
         prefix="c/" if is_default else "",
         separator=keys.configuration.separator or ("/" if is_default else "."),

@@ -77,7 +77,7 @@ class Slice(Struct, frozen=True):
             self.file.expect([(self.start + offset, size) for offset, size in spans])
 
 
-class Member(Struct, gc=False):
+class ZipMember(Struct, gc=False):
     """One file in the archive."""
 
     name: bytes
@@ -92,7 +92,7 @@ class Member(Struct, gc=False):
     """Offset of the first byte of its content, which only the local header gives."""
 
 
-def read_members(archive: Slice, *, deflated: bool = False) -> list[Member]:
+def read_members(archive: Slice, *, deflated: bool = False) -> list[ZipMember]:
     """
     The members in the order of their positions, all inside the archive and without overlaps. Raises Damaged.
 
@@ -121,7 +121,7 @@ def read_members(archive: Slice, *, deflated: bool = False) -> list[Member]:
     return members
 
 
-def check_data(archive: Slice, member: Member) -> None:
+def check_data(archive: Slice, member: ZipMember) -> None:
     """Read one member and compare its CRC-32. Raises Damaged."""
     crc = size = 0
     for chunk in _stored(archive, member) if member.is_stored else _inflated(archive, member):
@@ -138,13 +138,13 @@ def text(name: bytes) -> str:
     return name[:80].decode("utf-8", "backslashreplace")
 
 
-def _stored(archive: Slice, member: Member) -> Iterator[bytes]:
+def _stored(archive: Slice, member: ZipMember) -> Iterator[bytes]:
     end = member.data + member.packed
     for offset in range(member.data, end, _CHUNK):
         yield archive.read(offset, min(_CHUNK, end - offset))
 
 
-def _inflated(archive: Slice, member: Member) -> Iterator[bytes]:
+def _inflated(archive: Slice, member: ZipMember) -> Iterator[bytes]:
     """Its content in pieces of limited size, whatever its inflated size."""
     machine = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
@@ -193,7 +193,7 @@ def _read_end_64(archive: Slice, locator_at: int) -> tuple[int, _Directory]:
     return end_at, _Directory(count, size, start)
 
 
-def _parse_directory(raw: bytes, name: str, deflated: bool) -> Iterator[Member]:
+def _parse_directory(raw: bytes, name: str, deflated: bool) -> Iterator[ZipMember]:
     at = 0
     while at < len(raw):
         if len(raw) - at < _ENTRY.size or not raw.startswith(b"PK\1\2", at):
@@ -213,7 +213,7 @@ def _parse_directory(raw: bytes, name: str, deflated: bool) -> Iterator[Member]:
             size, packed, header = _widen(raw[extra_at : extra_at + n_extra], size, packed, header, name)
         if packed != size and method == _STORED:
             raise Damaged(f"{name}: {text(member)} has two sizes, {packed:,} and {size:,} bytes")
-        yield Member(member, crc, size, packed, header, method == _STORED)
+        yield ZipMember(member, crc, size, packed, header, method == _STORED)
 
 
 def _widen(extra: bytes, size: int, packed: int, header: int, name: str) -> tuple[int, int, int]:
@@ -239,7 +239,7 @@ def _zip64_values(extra: bytes, name: str) -> tuple[int, ...]:
     return ()
 
 
-def _place(archive: Slice, member: Member, end: int) -> None:
+def _place(archive: Slice, member: ZipMember, end: int) -> None:
     """Set the offset of the member's data from its local header. *end* is the start of the next item."""
     local = archive.read(member.header, _LOCAL.size + len(member.name))
     magic, n_name, n_extra = _LOCAL.unpack_from(local)

@@ -7,7 +7,7 @@ from healthd.checkpoints.formats.composer import Composer
 from healthd.checkpoints.formats.custom import BadDeclaration, parse_declaration
 from healthd.checkpoints.formats.deepspeed import DeepSpeed
 from healthd.checkpoints.formats.flax import Flax
-from healthd.checkpoints.formats.format import Format, Level
+from healthd.checkpoints.formats.format import Format, VerifyLevel
 from healthd.checkpoints.formats.keras import Keras
 from healthd.checkpoints.formats.lightgbm import LightGBM
 from healthd.checkpoints.formats.lightning import Lightning
@@ -25,7 +25,7 @@ from healthd.checkpoints.formats.torch_zip import TorchZip
 from healthd.checkpoints.formats.trainer import Trainer
 from healthd.checkpoints.formats.xgboost import XGBoost
 
-__all__ = ["FORMATS", "Format", "Level", "UnknownFormat", "declared", "recognises"]
+__all__ = ["FORMATS", "Format", "UnknownFormat", "VerifyLevel", "declared", "recognises"]
 
 _OF_FILES: tuple[Format, ...] = (
     Trainer(),

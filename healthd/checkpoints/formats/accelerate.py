@@ -13,7 +13,7 @@ from functools import partial
 
 from healthd.checkpoints.formats.beside import older_steps, step_beside_has
 from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps, refuse_other_states
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.formats.torch_zip import verify_file
 from healthd.checkpoints.tree import Damaged, Tree, survey
 from healthd.checkpoints.workers import for_each
@@ -48,7 +48,7 @@ class Accelerate:
             return True
         return any(_MODEL.fullmatch(name) for name in tree.kinds) and step_beside_has(tree, "random_states_0.pkl")
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK reads the directory of each archive; FULL every byte. Raises Damaged."""
         if not any(_RANDOM.fullmatch(name) for name in tree.entries):
             raise Damaged("random_states_0.pkl: missing; each rank writes its own last (save not finished)")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from healthd.checkpoints.torch_state import State, open_state
+from healthd.checkpoints.torch_state import TorchState, open_state
 from healthd.checkpoints.tree import Damaged, Tree
 from healthd.checkpoints.workers import for_each
 
 
 def refuse_other_steps(
-    tree: Tree, names: Sequence[str], what: str, read: Callable[[State], float | None]
+    tree: Tree, names: Sequence[str], what: str, read: Callable[[TorchState], float | None]
 ) -> float | None:
     """
     The step in all files of `torch.save` in *names*, when they contain one.
@@ -23,8 +23,8 @@ def refuse_other_steps(
         with open_state(tree, name) as state:
             return read(state)
 
-    told = dict(zip(names, for_each(read_step, names, at_once=tree.at_once), strict=True))
-    known = {name: step for name, step in told.items() if step is not None}
+    steps = dict(zip(names, for_each(read_step, names, at_once=tree.at_once), strict=True))
+    known = {name: step for name, step in steps.items() if step is not None}
     if not known:
         return None
     usual = Counter(known.values()).most_common(1)[0][0]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 
 from healthd.checkpoints.bundles import rank_of
-from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.torch_state import State, open_state
+from healthd.checkpoints.formats.format import VerifyLevel
+from healthd.checkpoints.torch_state import TorchState, open_state
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of
 
 _FILE = re.compile(r"(?:ep\d+-)?ba(?P<batch>\d{1,18})-rank\d{1,6}\.pt")
@@ -32,7 +32,7 @@ class Composer:
         """Any such file."""
         return any(self.owns(filename_of(name)) for name in tree.entries)
 
-    def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - the archives are read as `torch_zip`
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:  # noqa: ARG002 - the archives are read as `torch_zip`
         """The same at both levels. Raises Damaged."""
         ranks: dict[int, str] = {}
         for name in sorted(tree.entries):
@@ -47,7 +47,7 @@ class Composer:
         _refuse_missing(ranks, max(world, max(ranks) + 1), folder_of(ranks[0]))
 
 
-def _verify_state(state: State, name: str) -> None:
+def _verify_state(state: TorchState, name: str) -> None:
     if not isinstance(state.value, dict):
         return  # not readable as data; the archive check decides
     if state.at("state") is None:
@@ -56,12 +56,12 @@ def _verify_state(state: State, name: str) -> None:
     if absent is not None:
         raise Damaged(f"{name}: without {absent}: weights only, from which Composer does not resume")
     match = _FILE.fullmatch(filename_of(name))
-    told = state.number("state", "timestamp", "Timestamp", "batch")
-    if match and told is not None and told != int(match["batch"]):
-        raise Damaged(f"{name}: of batch {told:.0f}, under the name of {int(match['batch'])} (of another save?)")
+    batch = state.number("state", "timestamp", "Timestamp", "batch")
+    if match and batch is not None and batch != int(match["batch"]):
+        raise Damaged(f"{name}: of batch {batch:.0f}, under the name of {int(match['batch'])} (of another save?)")
 
 
-def _world_size(state: State) -> int:
+def _world_size(state: TorchState) -> int:
     """The world size of the run: rank 0's file has the random state of each rank."""
     rng = state.at("rng")
     return len(rng) if isinstance(rng, list | tuple) else 0

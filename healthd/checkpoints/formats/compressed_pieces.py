@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 
 from healthd.checkpoints.encodings import zips
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.formats.torch_zip import verify_archive
 from healthd.checkpoints.tree import Damaged, File, read_at
 from healthd.checkpoints.workers import LARGE, alone
@@ -39,7 +39,7 @@ def verify_compressed(file: File, name: str, offset: int, length: int, *, always
         if not held.startswith(b"PK\3\4"):
             raise Damaged(f"{name}: at byte {offset:,} something else was compressed than torch.save writes")
         if total == len(held):
-            verify_archive(zips.Slice(file, name, 0, total, bytes(held)), Level.FULL)
+            verify_archive(zips.Slice(file, name, 0, total, bytes(held)), VerifyLevel.FULL)
 
 
 def _decompress(file: File, name: str, offset: int, length: int, most: int) -> tuple[bytearray, int]:

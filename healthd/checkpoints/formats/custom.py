@@ -16,7 +16,7 @@ from __future__ import annotations
 import msgspec
 import yaml
 
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.formats.manifests import read_manifest, verify_manifest
 from healthd.checkpoints.formats.patterns import PLACE, Pattern
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
@@ -87,7 +87,7 @@ class Custom:
         ranks = [{rank for name in tree.entries for rank in pattern.match(name) or ()} for pattern in self._files]
         return max(map(len, ranks), default=0)
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK checks names and sizes. FULL also checks the checksums of the manifest. Raises Damaged."""
         if self.declaration.marker and self.declaration.marker not in tree.entries:
             raise Damaged(f"{self.declaration.marker}: missing; the writer makes it last (save not finished)")
@@ -122,7 +122,7 @@ def parse_declaration(text: str) -> Custom:
 
 def _refuse_useless(declaration: Declaration) -> None:
     if not (declaration.files or declaration.marker or declaration.manifest):
-        raise BadDeclaration("the declaration of a checkpoint format says of no file: give marker, manifest or files")
+        raise BadDeclaration("the declaration of a checkpoint format names no file: give marker, manifest or files")
     if len(declaration.files) > MOST_PATTERNS or not 0 <= declaration.ranks <= 1_000_000:
         raise BadDeclaration(f"a checkpoint format has at most {MOST_PATTERNS} files and 1,000,000 ranks")
     for name in (declaration.marker, declaration.manifest):

@@ -15,8 +15,8 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from healthd.checkpoints.formats.agreement import refuse_other_steps
-from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.torch_state import State, open_state
+from healthd.checkpoints.formats.format import VerifyLevel
+from healthd.checkpoints.torch_state import TorchState, open_state
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
 
 POINTER = "latest"
@@ -71,7 +71,7 @@ class DeepSpeed:
         world = _read_world(tree, model) if model else None
         return None if world and world.data and world.model else len(owned)
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK checks names and one model file. FULL also checks the steps in all files. Raises Damaged."""
         folders: dict[str, list[str]] = defaultdict(list)
         for name in tree.owned(self.owns):
@@ -85,7 +85,7 @@ class DeepSpeed:
             _verify_pointer(tree, parent, folders)
 
 
-def read_optimizer_step(state: State) -> float | None:
+def read_optimizer_step(state: TorchState) -> float | None:
     """
     The step of one shard's optimizer. ZeRO 1, 2 and 3 and the optimizers of torch store it in different places.
     """
@@ -98,7 +98,7 @@ def read_optimizer_step(state: State) -> float | None:
     return None
 
 
-def _verify_folder(tree: Tree, level: Level, folder: str, names: list[str]) -> None:
+def _verify_folder(tree: Tree, level: VerifyLevel, folder: str, names: list[str]) -> None:
     models = _matches(names, _MODEL)
     optimizers = _matches(names, _OPTIMIZER)
     parameters = _parameters(tree, f"{folder}/zero/".lstrip("/"))
@@ -117,7 +117,7 @@ def _verify_folder(tree: Tree, level: Level, folder: str, names: list[str]) -> N
     _refuse_missing_parameters(parameters, world.trained)
     if world.zero_stage and not optimizers and not parameters:
         raise Damaged(f"{folder or '.'}: no optimizer shard, though ZeRO stage {world.zero_stage} saves them")
-    if level is Level.FULL:
+    if level is VerifyLevel.FULL:
         refuse_other_steps(tree, list(models), "step", lambda state: state.number("global_steps"))
         refuse_other_steps(tree, list(optimizers), "optimizer step", read_optimizer_step)
         steps = [f"{parameter}/{_STEP}" for parameter, parts in sorted(parameters.items()) if _STEP in parts]
@@ -223,5 +223,5 @@ def _verify_pointer(tree: Tree, parent: str, folders: Collection[str]) -> None:
     tag = tree.read(name, at_most=LARGEST_POINTER).decode("utf-8", "replace").strip()
     if not tag:
         raise Damaged(f"{name}: empty, should name a folder (torn write)")
-    if inside(parent, tag, told_by=name) not in folders:
+    if inside(parent, tag, named_by=name) not in folders:
         raise Damaged(f"{name}: names {tag[:80]!r}, where nothing of DeepSpeed is")

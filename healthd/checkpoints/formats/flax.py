@@ -15,7 +15,7 @@ from functools import partial
 
 import msgspec
 
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
@@ -54,7 +54,7 @@ class Flax:
         """Any file with the suffix, or a file without it that starts like a map. Raises Damaged."""
         return next(_states(tree), None) is not None
 
-    def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - there is nothing more to read
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:  # noqa: ARG002 - there is nothing more to read
         """The same at both levels, because there are no checksums. Raises Damaged."""
         for_each(partial(_verify_file, tree), sorted(_states(tree)), at_once=tree.at_once)
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from healthd.checkpoints.tree import Tree
 
 
-class Level(StrEnum):
+class VerifyLevel(StrEnum):
     """How much is read to prove a checkpoint."""
 
     QUICK = "quick"
@@ -38,6 +38,6 @@ class Format(Protocol):
         """Whether the checkpoint has files of this format. If so, `verify` must pass. Raises Damaged."""
         ...
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """Return when all of it will load, as far as *level* can prove. Otherwise raises Damaged with the reason."""
         ...

@@ -16,7 +16,7 @@ import msgspec
 
 from healthd.checkpoints.encodings import hdf5, zips
 from healthd.checkpoints.encodings.jsons import refuse_too_many_values
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.tree import Damaged, Tree, folder_of, inside
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
@@ -54,7 +54,7 @@ class Keras:
         """Any file with the suffix."""
         return any(self.owns(name) for name in tree.kinds)
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK walks the structure. FULL also reads every byte of an archive. Raises Damaged."""
         names = sorted(name for name in tree.entries if self.owns(name))
         for index in (name for name in names if name.endswith(INDEX)):
@@ -70,15 +70,15 @@ def _refuse_missing_shards(tree: Tree, name: str) -> None:
         index = msgspec.json.decode(raw, type=_Index)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(f"{name}: not a whole index of shards (torn write)") from error
-    told = {file for files in index.weight_map.values() for file in ([files] if isinstance(files, str) else files)}
-    shards = [inside(folder_of(name), file, told_by=name) for file in sorted(told)]
+    declared = {file for files in index.weight_map.values() for file in ([files] if isinstance(files, str) else files)}
+    shards = [inside(folder_of(name), file, named_by=name) for file in sorted(declared)]
     size = sum(tree.size(shard) for shard in shards)
     if size < index.metadata.total_size:
         counted = f"{index.metadata.total_size:,.0f}"
         raise Damaged(f"{name}: counts {counted} bytes, its {len(shards):,} shards have {size:,} (save not finished)")
 
 
-def _verify_file(tree: Tree, level: Level, name: str) -> None:
+def _verify_file(tree: Tree, level: VerifyLevel, name: str) -> None:
     if not name.endswith(_ARCHIVE):
         with open_window(tree, name) as window:
             hdf5.verify_file(window)
@@ -87,7 +87,7 @@ def _verify_file(tree: Tree, level: Level, name: str) -> None:
         _verify_archive(zips.Slice.at(file, name, 0, tree.size(name)), level)
 
 
-def _verify_archive(archive: zips.Slice, level: Level) -> None:
+def _verify_archive(archive: zips.Slice, level: VerifyLevel) -> None:
     members = {member.name: member for member in zips.read_members(archive, deflated=True)}
     if CONFIG not in members:
         raise Damaged(f"{archive.name}: an archive without config.json, not written by Keras")
@@ -97,10 +97,10 @@ def _verify_archive(archive: zips.Slice, level: Level) -> None:
     if weights.is_stored and weights.name == WEIGHTS[0]:
         read = partial(_read_member, archive, weights)
         hdf5.verify_file(Window(read, f"{archive.name}: {zips.text(weights.name)}", weights.size))
-    if level is Level.FULL:
+    if level is VerifyLevel.FULL:
         for member in members.values():
             zips.check_data(archive, member)
 
 
-def _read_member(archive: zips.Slice, member: zips.Member, offset: int, size: int) -> bytes:
+def _read_member(archive: zips.Slice, member: zips.ZipMember, offset: int, size: int) -> bytes:
     return archive.read(member.data + offset, size)

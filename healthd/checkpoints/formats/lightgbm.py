@@ -12,7 +12,7 @@ import json
 import re
 from functools import partial
 
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
@@ -65,7 +65,7 @@ class LightGBM:
         """A snapshot, or another such file that starts like a model. Raises Damaged."""
         return any(_is_model(tree, name) for name in tree.entries)
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK checks the header and where trees start. FULL also checks each tree. Raises Damaged."""
         names = [name for name in sorted(tree.entries) if _is_model(tree, name)]
         for_each(partial(_verify_file, tree, level), names, at_once=tree.at_once)
@@ -82,7 +82,7 @@ def _is_model(tree: Tree, name: str) -> bool:
         return window.at(0, len(_START)) == _START
 
 
-def _verify_file(tree: Tree, level: Level, name: str) -> None:
+def _verify_file(tree: Tree, level: VerifyLevel, name: str) -> None:
     with open_window(tree, name) as window:
         fields, at = _read_header(window)
         try:
@@ -94,17 +94,17 @@ def _verify_file(tree: Tree, level: Level, name: str) -> None:
             begin = f"Tree={number}\n".encode()
             if size < len(begin) or window.at(at, len(begin)) != begin:
                 raise Damaged(f"{name}: tree {number:,} is not at byte {at:,}, where it should be")
-            if level is Level.FULL:
+            if level is VerifyLevel.FULL:
                 _verify_tree(window.at(at, size), name, number, features)
             at += size
         _verify_end(window, at)
 
 
-def _read_sizes(told: bytes) -> list[int]:
+def _read_sizes(declared: bytes) -> list[int]:
     """Bytes of each tree. Raises ValueError."""
-    if told.count(b" ") > MOST_TREES or len(told) > LARGEST_HEADER:
+    if declared.count(b" ") > MOST_TREES or len(declared) > LARGEST_HEADER:
         raise ValueError
-    sizes = [int(size) for size in told.split()]
+    sizes = [int(size) for size in declared.split()]
     if max(sizes, default=0) >= _TOO_MUCH:
         raise ValueError
     return sizes
@@ -115,8 +115,8 @@ def _count_features(header: dict[bytes, bytes], trees: int) -> int:
     features, in_turn = int(header[b"max_feature_idx"]) + 1, int(header[b"num_tree_per_iteration"])
     if not _INFOS.fullmatch(header[b"feature_infos"]):
         raise ValueError
-    told = {header[field].count(b" ") + 1 for field in (b"feature_names", b"feature_infos")}
-    if told != {features} or in_turn < 1 or trees % in_turn or int(header[b"num_class"]) not in {1, in_turn}:
+    declared = {header[field].count(b" ") + 1 for field in (b"feature_names", b"feature_infos")}
+    if declared != {features} or in_turn < 1 or trees % in_turn or int(header[b"num_class"]) not in {1, in_turn}:
         raise ValueError
     return features
 
@@ -152,15 +152,15 @@ def _verify_tree(raw: bytes, name: str, number: int, features: int) -> None:
     try:
         leaves = int(fields[b"num_leaves"])
     except (KeyError, ValueError) as error:
-        raise Damaged(f"{name}: tree {number:,} does not tell its leaves") from error
+        raise Damaged(f"{name}: tree {number:,} does not declare its leaves") from error
     if leaves > MOST_LEAVES:
         raise Damaged(f"{name}: tree {number:,} claims {leaves:,} leaves")
     counts = {**dict.fromkeys(_OF_LEAVES, leaves), **(dict.fromkeys(_OF_SPLITS, leaves - 1) if leaves > 1 else {})}
     counts |= {field: leaves for field in _MORE_OF_LEAVES if fields.get(field)}
     counts |= {field: leaves - 1 for field in _MORE_OF_SPLITS if fields.get(field)}
     for field, count in counts.items():
-        told = fields.get(field, b"")
-        if told.count(b" ") != count - 1 or not all(map(_NUMBER.fullmatch, told.split(b" "))):
+        declared = fields.get(field, b"")
+        if declared.count(b" ") != count - 1 or not all(map(_NUMBER.fullmatch, declared.split(b" "))):
             raise Damaged(f"{name}: tree {number:,} has not its {count:,} numbers of {field.decode()}")
     if leaves > 1:
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from healthd.checkpoints.formats.deepspeed import DeepSpeed
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.torch_state import open_state
 from healthd.checkpoints.tree import Damaged, Location, Tree, survey
 
@@ -42,7 +42,7 @@ class Lightning:
         with open_state(tree, tree.path.name) as state:
             return state.at(_VERSION) is not None
 
-    def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - the rest is read as `torch_zip`
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:  # noqa: ARG002 - the rest is read as `torch_zip`
         """The same at both levels. Raises Damaged."""
         if tree.path == tree.base:
             _verify_folder(tree)

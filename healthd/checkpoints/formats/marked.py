@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.formats.manifests import LARGEST_MANIFEST, verify_manifest
 from healthd.checkpoints.tree import Damaged, Tree
 
@@ -33,7 +33,7 @@ class Marked:
         """A manifest of this kind. Always true with a declared marker, so that a step without it is refused."""
         return bool(self.marker) or _has_manifest(tree)
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK compares sizes, FULL also SHA-256. Raises Damaged."""
         if self.marker:
             self._require_marker(tree)

@@ -16,8 +16,8 @@ from collections import defaultdict
 import msgspec
 
 from healthd.checkpoints.formats.agreement import refuse_other_steps
-from healthd.checkpoints.formats.format import Level
-from healthd.checkpoints.torch_state import State, open_state
+from healthd.checkpoints.formats.format import VerifyLevel
+from healthd.checkpoints.torch_state import TorchState, open_state
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of
 
 CONFIG = "metadata.json"
@@ -56,9 +56,9 @@ class Megatron:
         if not ranks:
             return None
         with open_state(tree, _model_of(tree, ranks[min(ranks)])) as state:
-            return len(ranks) if _told_sizes(state, len(min(ranks))) is None else None
+            return len(ranks) if _declared_sizes(state, len(min(ranks))) is None else None
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK checks names and one file. FULL also checks the iteration in every rank's file. Raises Damaged."""
         saves: dict[str, dict[tuple[int, ...], str]] = defaultdict(dict)
         for folder, rank in _rank_folders(tree).items():
@@ -78,14 +78,14 @@ def _rank_folders(tree: Tree) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _verify_legacy(tree: Tree, level: Level, save: str, ranks: dict[tuple[int, ...], str]) -> None:
+def _verify_legacy(tree: Tree, level: VerifyLevel, save: str, ranks: dict[tuple[int, ...], str]) -> None:
     files = {rank: _model_of(tree, folder) for rank, folder in ranks.items()}
     first = files[min(files)]
     with open_state(tree, first) as state:
         _refuse_missing_ranks(save, ranks, state)
     iteration = refuse_other_steps(
         tree,
-        [first] if level is Level.QUICK else list(files.values()),
+        [first] if level is VerifyLevel.QUICK else list(files.values()),
         "iteration",
         lambda state: state.number("iteration"),
     )
@@ -104,10 +104,10 @@ def _missing(name: str) -> str:
     raise Damaged(f"{name}: missing (not all ranks saved)")
 
 
-def _refuse_missing_ranks(save: str, ranks: dict[tuple[int, ...], str], state: State) -> None:
+def _refuse_missing_ranks(save: str, ranks: dict[tuple[int, ...], str], state: TorchState) -> None:
     """Ranks are numbered by tensor, pipeline and expert parallelism, the last two only when there are several."""
     axes = len(min(ranks))
-    sizes = _told_sizes(state, axes)
+    sizes = _declared_sizes(state, axes)
     if sizes is None:  # at least no gap
         sizes = [max(rank[axis] if axis < len(rank) else 0 for rank in ranks) + 1 for axis in range(axes)]
     total = math.prod(sizes)
@@ -118,11 +118,11 @@ def _refuse_missing_ranks(save: str, ranks: dict[tuple[int, ...], str], state: S
         raise Damaged(f"{save}/{folder}: missing; {here} (not all ranks saved)".lstrip("/"))
 
 
-def _told_sizes(state: State, axes: int) -> list[int] | None:
+def _declared_sizes(state: TorchState, axes: int) -> list[int] | None:
     """The number of ranks along each axis. None when the arguments cannot be read."""
-    told = [state.count("args", f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline", "expert")]
-    sizes = [told[0], *(size for size in told[1:] if size > 1)]
-    return sizes if told[0] and len(sizes) == axes else None
+    declared = [state.count("args", f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline", "expert")]
+    sizes = [declared[0], *(size for size in declared[1:] if size > 1)]
+    return sizes if declared[0] and len(sizes) == axes else None
 
 
 def _place(number: int, sizes: list[int]) -> tuple[int, ...]:

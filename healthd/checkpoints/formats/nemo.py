@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from healthd.checkpoints.encodings.tars import open_tar
-from healthd.checkpoints.formats.format import Format, Level
+from healthd.checkpoints.formats.format import Format, VerifyLevel
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
 
 CONFIG = "model_config.yaml"
@@ -35,7 +35,7 @@ class NeMo:
         """Any file with the suffix."""
         return any(self.owns(name) for name in tree.entries)
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK reads headers and directories. FULL reads every byte that has a checksum. Raises Damaged."""
         for name in sorted(name for name in tree.entries if self.owns(name)):
             archive = open_tar(tree, name)
@@ -46,7 +46,7 @@ class NeMo:
             except Damaged as damage:
                 raise type(damage)(f"{name}: {damage}") from damage
 
-    def _verify_weights(self, archive: Tree, level: Level) -> None:
+    def _verify_weights(self, archive: Tree, level: VerifyLevel) -> None:
         present = [fmt for fmt in self._inner if fmt.detect(archive)]
         if not present:
             raise Damaged("an archive without weights that healthd knows")

@@ -14,7 +14,7 @@ import re
 from functools import partial
 
 from healthd.checkpoints.encodings import zips
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.tree import Damaged, Tree
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
@@ -42,7 +42,7 @@ class NumPy:
         """Any file with the suffix."""
         return any(self.owns(name) for name in tree.kinds)
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK reads directories and headers. FULL reads every byte of an archive. Raises Damaged."""
         names = sorted(name for name in tree.entries if self.owns(name))
         for_each(partial(_verify_file, tree, level), names, at_once=tree.at_once)
@@ -91,7 +91,7 @@ def _field_bytes(field: object, name: str) -> int:
             raise ValueError
 
 
-def _verify_file(tree: Tree, level: Level, name: str) -> None:
+def _verify_file(tree: Tree, level: VerifyLevel, name: str) -> None:
     if name.endswith(".npz"):
         with tree.open(name) as file:
             _verify_archive(zips.Slice.at(file, name, 0, tree.size(name)), level)
@@ -100,7 +100,7 @@ def _verify_file(tree: Tree, level: Level, name: str) -> None:
             _verify_arrays(window)
 
 
-def _verify_archive(archive: zips.Slice, level: Level) -> None:
+def _verify_archive(archive: zips.Slice, level: VerifyLevel) -> None:
     members = zips.read_members(archive, deflated=True)
     if not members:
         raise Damaged(f"{archive.name}: an archive without any array")
@@ -110,11 +110,11 @@ def _verify_archive(archive: zips.Slice, level: Level) -> None:
         )
         if member.is_stored and member.name.endswith(b".npy"):
             _verify_member(window)
-        if level is Level.FULL:
+        if level is VerifyLevel.FULL:
             zips.check_data(archive, member)
 
 
-def _read_member(archive: zips.Slice, member: zips.Member, offset: int, size: int) -> bytes:
+def _read_member(archive: zips.Slice, member: zips.ZipMember, offset: int, size: int) -> bytes:
     return archive.read(member.data + offset, size)
 
 

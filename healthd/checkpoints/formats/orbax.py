@@ -18,11 +18,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from healthd.checkpoints.encodings.jsons import refuse_no_text, refuse_too_many_values
-from healthd.checkpoints.encodings.ocdbt import LARGEST_MANIFEST, Value, read_values, verify_manifest
+from healthd.checkpoints.encodings.ocdbt import LARGEST_MANIFEST, ValueLocation, read_values, verify_manifest
 from healthd.checkpoints.encodings.zarrs import LARGEST_METADATA as LARGEST_ARRAY_FILE
 from healthd.checkpoints.encodings.zarrs import METADATA as ARRAY_FILES
 from healthd.checkpoints.encodings.zarrs import ArrayInfo, ReadBudget, parse_array, verify_piece
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
@@ -77,7 +77,7 @@ class Orbax:
         """Any such file, in any folder."""
         return any(self.owns(filename_of(name)) for name in tree.kinds)
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK reads metadata and indexes. FULL decompresses every piece of an array. Raises Damaged."""
         _refuse_unfinished(tree)
         for name in sorted(tree.entries):
@@ -100,7 +100,7 @@ def _refuse_unfinished(tree: Tree) -> None:
         raise Damaged(f"{STEP}: without the time of a commit (save not finished)")
     handlers = step.item_handlers if isinstance(step.item_handlers, dict) else {"": step.item_handlers}
     for item, handler in handlers.items():
-        _refuse_missing_item(tree, inside("", item, told_by=STEP) + "/" if item else "", handler or "")
+        _refuse_missing_item(tree, inside("", item, named_by=STEP) + "/" if item else "", handler or "")
 
 
 def _refuse_missing_item(tree: Tree, prefix: str, handler: str) -> None:
@@ -112,7 +112,7 @@ def _refuse_missing_item(tree: Tree, prefix: str, handler: str) -> None:
         _decode(tree, f"{prefix}{JSON}", msgspec.Raw)
 
 
-def _verify_item(tree: Tree, level: Level, name: str) -> None:
+def _verify_item(tree: Tree, level: VerifyLevel, name: str) -> None:
     item = _decode(tree, name, _Item)
     _refuse_torn_leaves(item, name)
     folder = folder_of(name)
@@ -139,7 +139,7 @@ class _Piece(NamedTuple):
     array: str
     name: str
     """The name relative to the array."""
-    value: Value
+    value: ValueLocation
 
 
 def _in_store(tree: Tree, prefix: str) -> tuple[dict[str, ArrayInfo], Iterator[_Piece]]:
@@ -156,7 +156,7 @@ def _in_store(tree: Tree, prefix: str) -> tuple[dict[str, ArrayInfo], Iterator[_
 def _in_folders(tree: Tree, prefix: str) -> tuple[dict[str, ArrayInfo], Iterator[_Piece]]:
     """The arrays with one folder each, and all files that may be their pieces."""
     values = [
-        Value(name.removeprefix(prefix), None, name, 0, entry.stamp.size)
+        ValueLocation(name.removeprefix(prefix), None, name, 0, entry.stamp.size)
         for name, entry in sorted(tree.entries.items())
         if name.startswith(prefix)
     ]
@@ -164,11 +164,11 @@ def _in_folders(tree: Tree, prefix: str) -> tuple[dict[str, ArrayInfo], Iterator
     return arrays, (_piece_of(value, arrays) for value in values if not _is_metadata(value))
 
 
-def _is_metadata(value: Value) -> bool:
+def _is_metadata(value: ValueLocation) -> bool:
     return filename_of(value.key) in ARRAY_FILES
 
 
-def _read_array(tree: Tree, prefix: str, value: Value) -> ArrayInfo:
+def _read_array(tree: Tree, prefix: str, value: ValueLocation) -> ArrayInfo:
     name = f"{prefix}{value.key:.200}"
     if value.length > LARGEST_ARRAY_FILE:
         raise Damaged(f"{name}: {value.length:,} bytes of metadata of an array")
@@ -176,7 +176,7 @@ def _read_array(tree: Tree, prefix: str, value: Value) -> ArrayInfo:
         return parse_array(window.at(value.offset, value.length), name)
 
 
-def _piece_of(value: Value, arrays: Container[str]) -> _Piece:
+def _piece_of(value: ValueLocation, arrays: Container[str]) -> _Piece:
     """The piece of a value. Pieces may be in folders below that of their array."""
     folder = folder_of(value.key)
     for _ in range(_MOST_LEVELS):
@@ -187,19 +187,19 @@ def _piece_of(value: Value, arrays: Container[str]) -> _Piece:
 
 
 def _verify_piece(
-    tree: Tree, level: Level, prefix: str, arrays: Mapping[str, ArrayInfo], room: ReadBudget, piece: _Piece
+    tree: Tree, level: VerifyLevel, prefix: str, arrays: Mapping[str, ArrayInfo], room: ReadBudget, piece: _Piece
 ) -> None:
     value = piece.value
     name = f"{prefix}{value.key:.200}"
     if not value.length:
         raise Damaged(f"{name}: an empty piece of an array")
-    if level is Level.FULL:
+    if level is VerifyLevel.FULL:
         with _open(tree, value, name) as window:
             verify_piece(window, value.offset, value.length, arrays[piece.array], name, room)
 
 
 @contextmanager
-def _open(tree: Tree, value: Value, name: str) -> Iterator[Window]:
+def _open(tree: Tree, value: ValueLocation, name: str) -> Iterator[Window]:
     raw = value.inline
     if raw is not None:
         yield Window(lambda begin, size: raw[begin : begin + size], name, len(raw))
@@ -216,7 +216,7 @@ def _refuse_torn_leaves(item: _Item, name: str) -> None:
             case {"key_metadata": [*keys], "value_metadata": dict(value)} if all(map(_is_key, keys)):
                 values.append(value)
             case _:
-                raise Damaged(f"{name}: {place[:80]!r} is told without its key or its value")
+                raise Damaged(f"{name}: {place[:80]!r} is listed without its key or its value")
     garbled = next((kind for kind in {str(value.get("value_type")) for value in values} if _is_garbled(kind)), None)
     if garbled is not None:
         raise Damaged(f"{name}: a value of type {garbled[:40]!r}, one letter off one that there is")
@@ -232,8 +232,8 @@ def _is_garbled(kind: str) -> bool:
     return any(sum(ours != theirs for ours, theirs in zip(known, kind, strict=True)) == 1 for known in alike)
 
 
-def _is_key(told: object) -> bool:
-    return isinstance(told, dict) and {"key", "key_type"} <= told.keys()
+def _is_key(entry: object) -> bool:
+    return isinstance(entry, dict) and {"key", "key_type"} <= entry.keys()
 
 
 def _refuse_missing_arrays(arrays: Container[str], prefix: str, item: _Item) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from healthd.checkpoints.encodings.pickles import BadPickle, Built, Named, Skipped, read_pickle
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.tree import Damaged, Tree, folder_of
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
@@ -52,7 +52,7 @@ class Paddle:
         """Any file with the suffix."""
         return any(self.owns(name) for name in tree.entries)
 
-    def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - there is nothing more to read
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:  # noqa: ARG002 - there is nothing more to read
         """The same at both levels, because there are no checksums. Raises Damaged."""
         names = sorted(name for name in tree.entries if self.owns(name))
         for name in names:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from healthd.checkpoints.formats.format import Format, Level
+from healthd.checkpoints.formats.format import Format, VerifyLevel
 from healthd.checkpoints.tree import Damaged, Tree, Unstable, survey
 
 METADATA = ".metadata.json"
@@ -53,7 +53,7 @@ class Ray:
         named = tree.path == tree.base and _FOLDER.fullmatch(tree.path.name)
         return bool(named) and _list_beside(tree) is not None
 
-    def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - the formats inside read the rest
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:  # noqa: ARG002 - the formats inside read the rest
         """The same at both levels. Raises Damaged."""
         _refuse_unlisted(tree)
         if METADATA in tree.entries:

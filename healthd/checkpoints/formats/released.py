@@ -27,7 +27,7 @@ _BEGINNINGS: dict[str, tuple[bytes, ...]] = {
 """
 By format. Formats without a row here have names that do not occur by chance, and files that refer to each other.
 """
-_LOOKED_AT = 4096
+_HEAD_BYTES = 4096
 
 
 def released(tree: Tree, fmt: Format, declared: Collection[str]) -> Tree:
@@ -45,5 +45,5 @@ def released(tree: Tree, fmt: Format, declared: Collection[str]) -> Tree:
 
 def _begins_like(tree: Tree, name: str, beginnings: tuple[bytes, ...]) -> bool:
     with open_window(tree, name) as window:
-        start = window.at(0, min(_LOOKED_AT, window.size))
+        start = window.at(0, min(_HEAD_BYTES, window.size))
     return start.startswith(beginnings) or not start.strip(b"\0")

@@ -18,7 +18,7 @@ import msgspec
 
 from healthd.checkpoints.encodings.jsons import refuse_too_many_values
 from healthd.checkpoints.encodings.safetensors_headers import Tensor, judge_layout, parse_header, read_header
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.formats.pretrained import refuse_bad_configurations, refuse_lost_index
 from healthd.checkpoints.formats.zero_tails import Layout, refuse_torn_end
 from healthd.checkpoints.tree import Damaged, Tree, folder_of, inside
@@ -55,7 +55,7 @@ class Safetensors:
         """Any file with the suffix."""
         return any(self.owns(name) for name in tree.kinds)
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK reads headers and sizes. FULL also checks for zeros at the ends. Raises Damaged."""
         indexes = sorted(name for name in tree.entries if _INDEX.search(name))
         shards = sorted(name for name in tree.entries if name.endswith(".safetensors"))
@@ -84,7 +84,7 @@ def refuse_missing_shards(names: Iterable[str]) -> None:
         )
 
 
-def _verify_file(tree: Tree, level: Level, promises: _Promises, name: str) -> None:
+def _verify_file(tree: Tree, level: VerifyLevel, promises: _Promises, name: str) -> None:
     size = tree.size(name)
     with tree.open(name) as file:
         raw = read_header(file, name, size)
@@ -92,7 +92,7 @@ def _verify_file(tree: Tree, level: Level, promises: _Promises, name: str) -> No
             tensors = parse_header(raw, name)
             _refuse_wrong_size(name, size, 8 + len(raw) + judge_layout(tensors, name))
             _refuse_missing_tensors(name, tensors, promises)
-            if level is Level.FULL:
+            if level is VerifyLevel.FULL:
                 refuse_torn_end(tree, file, name, Layout(8 + len(raw), size, tensors))
 
 
@@ -116,7 +116,7 @@ def _read_promises(tree: Tree, indexes: list[str]) -> _Promises:
     for index in indexes:
         folder = folder_of(index)
         for file, tensors in read_index(tree, index).items():
-            name = inside(folder, file, told_by=index)
+            name = inside(folder, file, named_by=index)
             tree.require(name)
             if not name.endswith(".safetensors"):
                 raise Damaged(f"{index}: names {file[:80]!r}, which is no safetensors file")

@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from healthd.checkpoints.encodings.sstables import FOOTER, LARGEST_TABLE, MAGIC, crc32c, read_table, unmask, varint
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, read_at
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
@@ -63,7 +63,7 @@ class TensorFlow:
             name.endswith(_INDEX) and _is_table(tree, name) for name in tree.entries
         )
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK reads the indexes. FULL reads every tensor. Raises Damaged."""
         prefixes = {match["prefix"] for name in tree.entries if (match := _DATA.fullmatch(name))}
         prefixes |= {n.removesuffix(_INDEX) for n in tree.entries if n.endswith(_INDEX) and _is_table(tree, n)}
@@ -102,20 +102,20 @@ def _is_table(tree: Tree, name: str) -> bool:
         return read_at(file, name, offset=entry.stamp.size - len(MAGIC), size=len(MAGIC)) == MAGIC
 
 
-def _verify_bundle(tree: Tree, level: Level, prefix: str) -> None:
+def _verify_bundle(tree: Tree, level: VerifyLevel, prefix: str) -> None:
     shards, pieces = read_index(tree, prefix + _INDEX)
     by_shard: dict[int, list[_Piece]] = defaultdict(list)
     for piece in pieces:
         by_shard[piece.shard].append(piece)
     if shards < 1 or max(by_shard, default=0) >= shards:
-        raise Damaged(f"{prefix}{_INDEX}: tells of {shards:,} shards, and of data in others")
+        raise Damaged(f"{prefix}{_INDEX}: declares {shards:,} shards, and of data in others")
     for shard in range(shards):  # ends at the first missing shard
         tree.require(shard_name(prefix, shard, shards))
     files = [(shard_name(prefix, shard, shards), found) for shard, found in sorted(by_shard.items())]
     for_each(partial(_verify_shard, tree, level), files, at_once=tree.at_once)
 
 
-def _verify_shard(tree: Tree, level: Level, item: tuple[str, list[_Piece]]) -> None:
+def _verify_shard(tree: Tree, level: VerifyLevel, item: tuple[str, list[_Piece]]) -> None:
     name, pieces = item
     size, end = tree.size(name), 0
     for piece in sorted(pieces, key=lambda piece: piece.offset):
@@ -127,7 +127,7 @@ def _verify_shard(tree: Tree, level: Level, item: tuple[str, list[_Piece]]) -> N
         width = _TYPE_BYTES.get(piece.kind)
         if width and piece.size != width * piece.elements:
             raise Damaged(f"{name}: {piece.key!r:.80} has {piece.size:,} bytes, which is not its type times shape")
-    if level is Level.FULL and pieces:
+    if level is VerifyLevel.FULL and pieces:
         with open_window(tree, name) as window:
             for piece in pieces:
                 _verify_piece(window, piece)
@@ -168,16 +168,16 @@ def _parse_piece(key: bytes, value: bytes) -> _Piece | None:
     fields = list(_fields(value))
     if any(number == 7 for number, _ in fields):
         return None
-    told = dict(fields)
-    shape = told.get(2, b"")
+    entry = dict(fields)
+    shape = entry.get(2, b"")
     return _Piece(
         key=key.decode("utf-8", "replace"),
-        kind=_whole(told.get(1, 0)),
+        kind=_whole(entry.get(1, 0)),
         elements=_count(shape if isinstance(shape, bytes) else b""),
-        shard=_whole(told.get(3, 0)),
-        offset=_whole(told.get(4, 0)),
-        size=_whole(told.get(5, 0)),
-        crc=_whole(told.get(6, 0)),
+        shard=_whole(entry.get(3, 0)),
+        offset=_whole(entry.get(4, 0)),
+        size=_whole(entry.get(5, 0)),
+        crc=_whole(entry.get(6, 0)),
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from healthd.checkpoints.encodings import zips
 from healthd.checkpoints.encodings.pickles import BadPickle, Built, read_pickle
 from healthd.checkpoints.formats.compressed_pieces import ZSTD, verify_compressed
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.formats.plain_objects import is_plain
 from healthd.checkpoints.formats.torch_zip import verify_archive
 from healthd.checkpoints.tree import Damaged, File, Tree, filename_of, folder_of, inside, read_at
@@ -165,7 +165,7 @@ class TorchDcp:
         """Any file of this format."""
         return any(self.owns(filename_of(name)) for name in tree.kinds)
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK reads the metadata and checks sizes. FULL reads every piece. Raises Damaged."""
         described = [name for name in sorted(tree.entries) if _METADATA.fullmatch(filename_of(name))]
         _refuse_undescribed(set(described), [name for name in sorted(tree.entries) if name.endswith(".distcp")])
@@ -204,7 +204,7 @@ def read_metadata(tree: Tree, name: str) -> dict[str, Callable[[], list[_Piece]]
     _refuse_misnamed(metadata.get("planner_data"), name)
     objects = frozenset(number for key, number in stored.keys.items() if _is_object(kinds.get(key)))
     return {
-        inside(folder_of(name), path, told_by=name): partial(extents.pieces, objects)
+        inside(folder_of(name), path, named_by=name): partial(extents.pieces, objects)
         for path, extents in stored.files.items()
     }
 
@@ -229,7 +229,7 @@ def _refuse_misnamed(paths: Any, name: str) -> None:
         return
     wrong = [key for key, path in paths.items() if not _is_joined(key, path)]
     if wrong and len(wrong) < len(paths):
-        raise Damaged(f"{name}: the key {wrong[0]!r:.80} does not stand for its path {paths[wrong[0]]!r:.120}")
+        raise Damaged(f"{name}: the key {wrong[0]!r:.80} does not match its path {paths[wrong[0]]!r:.120}")
 
 
 def _is_joined(key: Any, path: Any) -> bool:
@@ -263,14 +263,14 @@ def _transformation(descriptors: Any) -> int:
     return _COMPRESSED if descriptors == [ZSTD] else _OTHERWISE
 
 
-def _verify_file(tree: Tree, level: Level, item: tuple[str, Callable[[], list[_Piece]]]) -> None:
+def _verify_file(tree: Tree, level: VerifyLevel, item: tuple[str, Callable[[], list[_Piece]]]) -> None:
     name, pieces = item[0], item[1]()
     size = tree.size(name)
     needed = max(piece.offset + piece.length for piece in pieces)
     _refuse_overlaps(name, pieces)
     if size < needed:
         raise Damaged(f"{name}: {size:,} of {needed:,} bytes (torn write)")
-    if level is Level.FULL:
+    if level is VerifyLevel.FULL:
         with tree.open(name) as file:
             for piece in pieces:
                 _verify_piece(file, name, piece)
@@ -290,7 +290,7 @@ def _verify_piece(file: File, name: str, piece: _Piece) -> None:
         return
     start = read_at(file, name, offset=piece.offset, size=min(piece.length, _START))
     if start.startswith(_ZIP):
-        verify_archive(zips.Slice.at(file, name, piece.offset, piece.length), Level.FULL)
+        verify_archive(zips.Slice.at(file, name, piece.offset, piece.length), VerifyLevel.FULL)
     elif not start.strip(b"\0"):
         raise Damaged(f"{name}: zeros at byte {piece.offset:,}, where {_what(piece)} should begin (torn write)")
     elif piece.transformed == _COMPRESSED:

@@ -14,7 +14,7 @@ from functools import partial
 
 from healthd.checkpoints.encodings import zips
 from healthd.checkpoints.encodings.pickles import EVERYTHING, BadPickle, Garbled, read_pickle
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.formats.pretrained import refuse_bad_configurations, refuse_lost_index
 from healthd.checkpoints.formats.safetensors import read_index, refuse_missing_shards
 from healthd.checkpoints.torch_state import LARGEST_PICKLE, MOST_INSTRUCTIONS, MOST_MEMORY, open_archive
@@ -44,20 +44,20 @@ class TorchZip:
         """Any file with the suffix."""
         return any(self.owns(filename_of(name)) for name in tree.kinds)
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """QUICK reads the directory of each archive. FULL reads every byte. Raises Damaged."""
         owned = tree.owned(self.owns)
         names = [name for name in owned if not name.endswith(_INDEX)]
         for index in (name for name in owned if name.endswith(_INDEX)):
             for file in read_index(tree, index):
-                tree.require(inside(folder_of(index), file, told_by=index))
+                tree.require(inside(folder_of(index), file, named_by=index))
         refuse_missing_shards(names)
         refuse_lost_index(tree, names)
         refuse_bad_configurations(tree, names)
         for_each(partial(verify_file, tree, level), names, at_once=tree.at_once)
 
 
-def verify_archive(archive: zips.Slice, level: Level) -> None:
+def verify_archive(archive: zips.Slice, level: VerifyLevel) -> None:
     """
     Raise Damaged when the archive is not complete, holds no pickle, or (FULL) a checksum does not match.
 
@@ -67,7 +67,7 @@ def verify_archive(archive: zips.Slice, level: Level) -> None:
     pickle = next((member for member in members if member.name.endswith(b"data.pkl") and member.size), None)
     if pickle is None:
         raise Damaged(f"{archive.name}: an archive without data.pkl, not written by torch.save")
-    if level is not Level.FULL:
+    if level is not VerifyLevel.FULL:
         return
     if not any(member.crc for member in members):
         _refuse_no_pickle(archive, pickle)
@@ -76,7 +76,7 @@ def verify_archive(archive: zips.Slice, level: Level) -> None:
         zips.check_data(archive, member)
 
 
-def _refuse_no_pickle(archive: zips.Slice, pickle: zips.Member) -> None:
+def _refuse_no_pickle(archive: zips.Slice, pickle: zips.ZipMember) -> None:
     """A pickle without a checksum is read as data. A large or unusual one is judged by its two ends."""
     first, last = archive.read(pickle.data, 1), archive.read(pickle.data + pickle.size - 1, 1)
     is_whole = first == _PROTOCOL and last == _STOP
@@ -91,7 +91,7 @@ def _refuse_no_pickle(archive: zips.Slice, pickle: zips.Member) -> None:
         raise Damaged(f"{archive.name}: {zips.text(pickle.name)} is no whole pickle (torn write)")
 
 
-def verify_file(tree: Tree, level: Level, name: str) -> None:
+def verify_file(tree: Tree, level: VerifyLevel, name: str) -> None:
     """Raise Damaged when the file *name* is not one complete archive of `torch.save`."""
     with tree.open(name) as file:
         verify_archive(open_archive(file, name, tree.size(name)), level)

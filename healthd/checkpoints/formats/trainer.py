@@ -15,7 +15,7 @@ import msgspec
 
 from healthd.checkpoints.formats.beside import step_beside_has
 from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps, refuse_other_states
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.formats.pretrained import LARGEST_JSON, refuse_torn_json, without_pythons_own
 from healthd.checkpoints.tree import Damaged, Tree
 
@@ -81,7 +81,7 @@ class Trainer:
             return False
         return any(_OWN.fullmatch(name) for name in tree.kinds) or step_beside_has(tree, STATE)
 
-    def verify(self, tree: Tree, level: Level) -> None:  # noqa: ARG002 - there is nothing more to read
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:  # noqa: ARG002 - there is nothing more to read
         """The same at both levels. Raises Damaged."""
         if INCOMPLETE in tree.entries:
             raise Damaged(f"{INCOMPLETE}: the writer removes it last (save not finished)")

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from healthd.checkpoints.encodings.ubjson import Discarded, Packed, read_ubjson
-from healthd.checkpoints.formats.format import Level
+from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import alone, for_each
@@ -59,7 +59,7 @@ class XGBoost:
         """Any such file. JSON only when it starts like a model. Raises Damaged."""
         return any(_is_model(tree, name) for name in tree.entries)
 
-    def verify(self, tree: Tree, level: Level) -> None:
+    def verify(self, tree: Tree, level: VerifyLevel) -> None:
         """The same at both levels, but for long JSON FULL also checks every byte. Raises Damaged."""
         names = [name for name in sorted(tree.entries) if _is_model(tree, name)]
         for_each(partial(_verify_file, tree, level), names, at_once=tree.at_once)
@@ -76,7 +76,7 @@ def _is_model(tree: Tree, name: str) -> bool:
     return _BEGIN.match(start) is not None or not start.strip(b"\0")
 
 
-def _verify_file(tree: Tree, level: Level, name: str) -> None:
+def _verify_file(tree: Tree, level: VerifyLevel, name: str) -> None:
     with open_window(tree, name) as window:
         if window.at(0, min(4, window.size)) == b"binf" or not name.endswith((".ubj", ".json")):
             raise Damaged(f"{name}: XGBoost's old binary format, which cannot be verified: save as .ubj or .json")
@@ -87,7 +87,7 @@ def _verify_file(tree: Tree, level: Level, name: str) -> None:
                 _judge(_parse_json(window), window)
         else:
             _verify_ends(window)
-            if level is Level.FULL:
+            if level is VerifyLevel.FULL:
                 _refuse_no_text(window)
 
 
@@ -172,7 +172,7 @@ def _judge_tree(window: Window, number: int, tree: Any) -> None:
         if here != nodes:
             raise Damaged(f"{window.name}: tree {number:,} has {here:,} {field}, and {nodes:,} nodes")
     if outputs > 1 and _length(tree["base_weights"]) == nodes:
-        raise Damaged(f"{window.name}: tree {number:,} tells of {outputs:,} outputs, and has weights for one")
+        raise Damaged(f"{window.name}: tree {number:,} declares {outputs:,} outputs, and has weights for one")
     _refuse_lost_nodes(tree, nodes, window, number)
     for field in _OF_CATEGORIES:
         _length(tree[field])
@@ -187,7 +187,7 @@ def _refuse_lost_nodes(tree: Any, nodes: int, window: Window, number: int) -> No
             raise Damaged(f"{window.name}: tree {number:,} has {field} that are not in it")
     features = list(_integers(tree["split_indices"], window))
     if features.count(_PRUNED) != int(tree["tree_param"]["num_deleted"]):
-        raise Damaged(f"{window.name}: tree {number:,} has another count of pruned nodes than it tells")
+        raise Damaged(f"{window.name}: tree {number:,} has another count of pruned nodes than it declares")
     most = max(1, int(tree["tree_param"]["num_feature"]))
     if not all(isinstance(feature, int) and (feature < most or feature == _PRUNED) for feature in features):
         raise Damaged(f"{window.name}: tree {number:,} splits by a feature that the model does not have")

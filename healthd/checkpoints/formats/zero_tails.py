@@ -25,7 +25,7 @@ _BLOCK = 4096
 """The unit that a file system or the page cache writes, or a multiple of it."""
 _ELEMENT = 8
 """Bytes before the block boundary that may be zeros by chance."""
-_FIRST_LOOK = 4096
+_FIRST_READ = 4096
 _CHUNK = 1 << 20
 
 
@@ -38,7 +38,7 @@ class Layout(NamedTuple):
     tensors: Mapping[str, Tensor]
 
 
-class Tail(NamedTuple):
+class ZeroTail(NamedTuple):
     """Zeros up to the end of a file."""
 
     begin: int
@@ -49,7 +49,7 @@ class Tail(NamedTuple):
     """The tensor in which the zeros start. Empty when they start at the beginning of a tensor."""
 
 
-def find_tail(file: File, name: str, layout: Layout) -> Tail | None:
+def find_tail(file: File, name: str, layout: Layout) -> ZeroTail | None:
     """The zeros at the end, when there are many and they cover several whole tensors. Otherwise reads nothing more."""
     begin = _last_data(file, name, layout)
     if layout.size - begin < SHORTEST:
@@ -59,7 +59,7 @@ def find_tail(file: File, name: str, layout: Layout) -> Tail | None:
     )
     whole = [tensor for start, end, tensor in spans if start >= begin and end > start]
     within = next((tensor for start, end, tensor in spans if start < begin < end), "")
-    return Tail(begin, whole, within) if len(whole) >= FEWEST else None
+    return ZeroTail(begin, whole, within) if len(whole) >= FEWEST else None
 
 
 def refuse_torn_end(tree: Tree, file: File, name: str, layout: Layout) -> None:
@@ -75,7 +75,7 @@ def refuse_torn_end(tree: Tree, file: File, name: str, layout: Layout) -> None:
             raise Damaged(f"{name}: {describe(tail, layout)}; in {step.name} {tensor[:80]!r} has others (torn write)")
 
 
-def describe(tail: Tail, layout: Layout) -> str:
+def describe(tail: ZeroTail, layout: Layout) -> str:
     """The tail, in words for a person."""
     first, last = tail.whole[0], tail.whole[-1]
     return (
@@ -86,7 +86,7 @@ def describe(tail: Tail, layout: Layout) -> str:
 
 def _last_data(file: File, name: str, layout: Layout) -> int:
     """Offset after the last byte that is not zero, but not before the end of the header."""
-    end, length = layout.size, _FIRST_LOOK
+    end, length = layout.size, _FIRST_READ
     while end > layout.data:
         begin = max(layout.data, end - length)
         if data := read_at(file, name, offset=begin, size=end - begin).rstrip(b"\0"):

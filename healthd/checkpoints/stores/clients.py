@@ -49,10 +49,10 @@ def _client(scheme: str, bucket: str, settings: tuple[tuple[str, str], ...], all
     """Cached, because a client holds connections and short-lived credentials."""
     from obstore.exceptions import BaseError
 
-    told: dict[str, Any] = dict(settings)
+    configured: dict[str, Any] = dict(settings)
     options = {"client_options": {"timeout": TIMEOUT, "allow_http": allow_http}, "retry_config": RETRIES}
     try:
-        return _open(scheme, bucket, {**told, **options})
+        return _open(scheme, bucket, {**configured, **options})
     except (BaseError, ValueError) as error:
         raise CannotConnect(str(error)) from error
 
@@ -93,19 +93,24 @@ def read_settings(environment: Mapping[str, str]) -> dict[str, str]:
         if value := next((environment[name] for name in variables if environment.get(name)), ""):
             found[setting] = value
     profile = environment.get("AWS_PROFILE", "default")
-    told = _read_profile(profile, environment)
+    configured = _read_profile(profile, environment)
     for setting, key in (("region", "region"), ("endpoint", "endpoint_url")):
-        if told.get(key):
-            found.setdefault(setting, told[key])
+        if configured.get(key):
+            found.setdefault(setting, configured[key])
     has_keys = "access_key_id" in found or environment.get("AWS_WEB_IDENTITY_TOKEN_FILE")
-    return found if has_keys else found | _keys_of(profile, told)
+    return found if has_keys else found | _keys_of(profile, configured)
 
 
-def _keys_of(profile: str, told: Mapping[str, str]) -> dict[str, str]:
-    if told.get("aws_access_key_id") and told.get("aws_secret_access_key"):
-        keys = {"access_key_id": told["aws_access_key_id"], "secret_access_key": told["aws_secret_access_key"]}
-        return keys | ({"session_token": told["aws_session_token"]} if told.get("aws_session_token") else {})
-    needs_more = any(told.get(key) for key in ("role_arn", "sso_session", "sso_start_url", "credential_process"))
+def _keys_of(profile: str, configured: Mapping[str, str]) -> dict[str, str]:
+    if configured.get("aws_access_key_id") and configured.get("aws_secret_access_key"):
+        keys = {
+            "access_key_id": configured["aws_access_key_id"],
+            "secret_access_key": configured["aws_secret_access_key"],
+        }
+        return keys | (
+            {"session_token": configured["aws_session_token"]} if configured.get("aws_session_token") else {}
+        )
+    needs_more = any(configured.get(key) for key in ("role_arn", "sso_session", "sso_start_url", "credential_process"))
     return {"profile": profile} if needs_more else {}
 
 
@@ -118,7 +123,7 @@ def _read_profile(profile: str, environment: Mapping[str, str]) -> dict[str, str
         ),
         (environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials", profile),
     )
-    told: dict[str, str] = {}
+    configured: dict[str, str] = {}
     for file, section in files:
         parser = configparser.ConfigParser(interpolation=None, strict=False)
         try:
@@ -126,8 +131,8 @@ def _read_profile(profile: str, environment: Mapping[str, str]) -> dict[str, str
         except (configparser.Error, OSError, UnicodeDecodeError) as error:
             raise CannotConnect(f"{file}: cannot be read: {error}") from error
         if parser.has_section(section):
-            told.update(parser[section])
-    return told
+            configured.update(parser[section])
+    return configured
 
 
 def _credentials_by_boto3(profile: str) -> Any:

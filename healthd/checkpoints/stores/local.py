@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Self
 
-from healthd.checkpoints.stores.store import Damaged, Entry, Name, Stamp, Unstable
+from healthd.checkpoints.stores.store import Damaged, Name, Stamp, StoreEntry, Unstable
 
 MOST_LEVELS = 16
 """The limit of directory nesting."""
@@ -97,7 +97,7 @@ class LocalStore:
             for item in listing:
                 yield Name(item.name, _is_folder(item), item.is_symlink())
 
-    def survey(self, place: Path, most: int) -> tuple[bool, Iterable[tuple[str, Entry]]]:
+    def survey(self, place: Path, most: int) -> tuple[bool, Iterable[tuple[str, StoreEntry]]]:
         """Whether it is a folder, and its content. Raises OSError and Damaged."""
         self._refuse_outside(place.name, place)
         info = place.stat()
@@ -105,7 +105,7 @@ class LocalStore:
             return True, self._walk(place, most)
         return False, [(place.name, _entry(info))]
 
-    def open(self, base: Path, name: str, entry: Entry) -> LocalFile:
+    def open(self, base: Path, name: str, entry: StoreEntry) -> LocalFile:
         """The file, checked to be the listed one. Raises OSError and Damaged."""
         file = LocalFile(os.open(f"{base}/{name}", _OPEN_FLAGS))
         try:
@@ -118,7 +118,7 @@ class LocalStore:
             raise
         return file
 
-    def _walk(self, path: Path, most: int) -> Iterator[tuple[str, Entry]]:
+    def _walk(self, path: Path, most: int) -> Iterator[tuple[str, StoreEntry]]:
         folders = [(str(path), "", 0)]
         count = 0
         while folders:
@@ -196,13 +196,13 @@ def _is_folder(item: os.DirEntry[str]) -> bool:
         return True
 
 
-def _listed(item: os.DirEntry[str]) -> Entry | None:
+def _listed(item: os.DirEntry[str]) -> StoreEntry | None:
     """None for a name that disappeared since the listing: it counts as never listed."""
     try:
         return _entry(item.stat())
     except OSError as error:
         if item.is_symlink():
-            return Entry(
+            return StoreEntry(
                 Stamp(0, 0), "a link that leads in a circle" if error.errno == errno.ELOOP else "a broken link"
             )
         if error.errno == errno.ENOENT:
@@ -210,8 +210,8 @@ def _listed(item: os.DirEntry[str]) -> Entry | None:
         raise
 
 
-def _entry(info: os.stat_result) -> Entry:
-    return Entry(_stamp(info), _NOT_A_FILE.get(stat.S_IFMT(info.st_mode), "of an unknown kind"))
+def _entry(info: os.stat_result) -> StoreEntry:
+    return StoreEntry(_stamp(info), _NOT_A_FILE.get(stat.S_IFMT(info.st_mode), "of an unknown kind"))
 
 
 def _stamp(info: os.stat_result) -> Stamp:

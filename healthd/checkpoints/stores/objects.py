@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from healthd.checkpoints.stores.store import Damaged, Entry, Name, Stamp, Store, Unstable
+from healthd.checkpoints.stores.store import CheckpointStore, Damaged, Name, Stamp, StoreEntry, Unstable
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
@@ -45,7 +45,7 @@ class ObjectPath:
     """The URL of the bucket, without a slash at the end."""
     key: str
     """Without slashes at both ends. Empty for the whole bucket."""
-    store: Store[ObjectPath] = field(compare=False, repr=False)
+    store: CheckpointStore[ObjectPath] = field(compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -75,7 +75,7 @@ class ObjectFile:
 
     __slots__ = ("_entry", "_expected", "_held", "_path", "_start", "_store")
 
-    def __init__(self, store: ObjectStore, path: ObjectPath, entry: Entry) -> None:
+    def __init__(self, store: ObjectStore, path: ObjectPath, entry: StoreEntry) -> None:
         self._store = store
         self._path = path
         self._entry = entry
@@ -130,7 +130,7 @@ class ObjectStore:
         """The names directly in *folder*. Raises OSError."""
         import obstore
 
-        with _told_as_os_errors(folder, listing=True):
+        with _as_os_errors(folder, listing=True):
             listed = obstore.list_with_delimiter(self._client, prefix=folder.key or None)
         folders = {_last_part(prefix) for prefix in listed["common_prefixes"]}
         below = f"{folder.key}/".lstrip("/")
@@ -141,7 +141,7 @@ class ObjectStore:
         yield from (Name(name, is_folder=True) for name in folders)
         yield from (Name(name, is_folder=False) for name in files)
 
-    def survey(self, place: ObjectPath, most: int) -> tuple[bool, Iterable[tuple[str, Entry]]]:
+    def survey(self, place: ObjectPath, most: int) -> tuple[bool, Iterable[tuple[str, StoreEntry]]]:
         """Whether there are keys below it, and all of them; otherwise the object itself. Raises OSError and Damaged."""
         below = dict(self._below(place, most))
         if below:
@@ -149,11 +149,11 @@ class ObjectStore:
         return False, [(place.name, _entry(self._head(place)))]
 
     @contextmanager
-    def open(self, base: ObjectPath, name: str, entry: Entry) -> Iterator[ObjectFile]:
+    def open(self, base: ObjectPath, name: str, entry: StoreEntry) -> Iterator[ObjectFile]:
         """Sends no request. The first read shows whether this is the object that was listed."""
         yield ObjectFile(self, base / name, entry)
 
-    def fetch(self, path: ObjectPath, entry: Entry, start: int, end: int) -> bytes:
+    def fetch(self, path: ObjectPath, entry: StoreEntry, start: int, end: int) -> bytes:
         """The bytes from *start* up to *end* of the object as listed. Raises OSError and Unstable."""
         import obstore
         from obstore.exceptions import PreconditionError
@@ -162,7 +162,7 @@ class ObjectStore:
         if entry.stamp.etag:
             options["if_match"] = f'"{entry.stamp.etag}"'
         try:
-            with _told_as_os_errors(path):
+            with _as_os_errors(path):
                 answer = obstore.get(self._client, path.key, options=options)
                 if _is_same(_entry(answer.meta).stamp, entry.stamp):
                     return bytes(answer.bytes())
@@ -179,16 +179,16 @@ class ObjectStore:
         import obstore
 
         starts, ends = [start for start, _ in spans], [end for _, end in spans]
-        with _told_as_os_errors(path):
+        with _as_os_errors(path):
             found = obstore.get_ranges(self._client, path.key, starts=starts, ends=ends, coalesce=_TOGETHER)
             return [bytes(each) for each in found]
 
-    def _below(self, place: ObjectPath, most: int) -> Iterator[tuple[str, Entry]]:
+    def _below(self, place: ObjectPath, most: int) -> Iterator[tuple[str, StoreEntry]]:
         import obstore
 
         below = f"{place.key}/".lstrip("/")
         count = 0
-        with _told_as_os_errors(place, listing=True):
+        with _as_os_errors(place, listing=True):
             for page in obstore.list(self._client, prefix=place.key or None, chunk_size=1000):
                 count += len(page)
                 if count > most:
@@ -205,11 +205,11 @@ class ObjectStore:
 
         if not path.key:
             raise FileNotFoundError(errno.ENOENT, "the bucket is empty", str(path))
-        with _told_as_os_errors(path):
+        with _as_os_errors(path):
             return obstore.head(self._client, path.key)
 
 
-def _without_markers(below: dict[str, Entry]) -> Iterator[tuple[str, Entry]]:
+def _without_markers(below: dict[str, StoreEntry]) -> Iterator[tuple[str, StoreEntry]]:
     """Consoles create empty objects for folders. obstore reports their key as that of the folder."""
     folders = {folder for name in below for folder in _folders_of(name)}
     return ((name, entry) for name, entry in below.items() if entry.stamp.size or name not in folders)
@@ -225,9 +225,9 @@ def _last_part(key: str) -> str:
     return key.rstrip("/").rpartition("/")[2]
 
 
-def _entry(meta: ObjectMeta) -> Entry:
+def _entry(meta: ObjectMeta) -> StoreEntry:
     age = (meta["last_modified"] - _EPOCH) // _MICROSECOND
-    return Entry(Stamp(meta["size"], age * 1000, etag=(meta["e_tag"] or "").strip('"')))
+    return StoreEntry(Stamp(meta["size"], age * 1000, etag=(meta["e_tag"] or "").strip('"')))
 
 
 def _is_same(got: Stamp, listed: Stamp) -> bool:
@@ -241,7 +241,7 @@ def _is_same(got: Stamp, listed: Stamp) -> bool:
 
 
 @contextmanager
-def _told_as_os_errors(path: ObjectPath, *, listing: bool = False) -> Iterator[None]:
+def _as_os_errors(path: ObjectPath, *, listing: bool = False) -> Iterator[None]:
     """
     Converts the client's errors to those of a file system, except a failed condition.
 
@@ -261,13 +261,13 @@ def _told_as_os_errors(path: ObjectPath, *, listing: bool = False) -> Iterator[N
         why = "permission denied by the store (whose credentials does healthd have here?)"
         raise PermissionError(errno.EACCES, why, str(path)) from error
     except BaseError as error:
-        raise OSError(errno.EIO, _in_words(error), str(path)) from error
+        raise OSError(errno.EIO, _error_text(error), str(path)) from error
 
 
-def _in_words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """
     The message of the store, as S3 and GCS write it, or the first words of the client's message; not the request.
     """
     text = str(error)
-    told = [match[1] for part in ("Code", "Message") if (match := re.search(rf"<{part}>([^<\n]*)", text))]
-    return (": ".join(told) or text.split("Debug source", 1)[0]).strip()[:300] or type(error).__name__
+    parts = [match[1] for part in ("Code", "Message") if (match := re.search(rf"<{part}>([^<\n]*)", text))]
+    return (": ".join(parts) or text.split("Debug source", 1)[0]).strip()[:300] or type(error).__name__

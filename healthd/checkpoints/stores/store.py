@@ -42,7 +42,7 @@ class Stamp(Struct, frozen=True, gc=False):
     """Of an object: its entity tag without quotes. Some stores leave it out of their lists."""
 
 
-class Entry(Struct, frozen=True, gc=False):
+class StoreEntry(Struct, frozen=True, gc=False):
     """One listed name that is not a directory."""
 
     stamp: Stamp
@@ -74,7 +74,7 @@ class File(Protocol):
 P_contra = TypeVar("P_contra", contravariant=True)
 
 
-class Store(Protocol[P_contra]):
+class CheckpointStore(Protocol[P_contra]):
     """
     Reads locations of one kind: a path, or a key in a bucket. All raise OSError, with ENOENT when nothing is there.
     """
@@ -88,13 +88,13 @@ class Store(Protocol[P_contra]):
     def names(self, folder: P_contra) -> Iterator[Name]:
         """The names directly in *folder*, in no order. Raises NotADirectoryError for a file."""
 
-    def survey(self, place: P_contra, most: int) -> tuple[bool, Iterable[tuple[str, Entry]]]:
+    def survey(self, place: P_contra, most: int) -> tuple[bool, Iterable[tuple[str, StoreEntry]]]:
         """
         Whether it is a folder, and every file in and below it, by name with `/` between the parts. A file has itself
         as its only entry. Raises Damaged for more than *most* entries, or for nesting that is too deep.
         """
 
-    def open(self, base: P_contra, name: str, entry: Entry) -> AbstractContextManager[File]:
+    def open(self, base: P_contra, name: str, entry: StoreEntry) -> AbstractContextManager[File]:
         """The file *name* below *base*. Raises Unstable when it is not the one that was listed as *entry*."""
 
 

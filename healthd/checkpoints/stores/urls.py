@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from healthd.checkpoints.stores.clients import CannotConnect, open_bucket
 from healthd.checkpoints.stores.local import local_store
 from healthd.checkpoints.stores.objects import ObjectPath, ObjectStore
-from healthd.checkpoints.stores.store import Store
+from healthd.checkpoints.stores.store import CheckpointStore
 
 Location = Path | ObjectPath
 """The location of a checkpoint, or of a folder of checkpoints."""
@@ -54,7 +54,7 @@ def is_bucket(text: str) -> bool:
     return urlsplit(text).scheme in EXTRAS
 
 
-def store_of(location: Location) -> Store[Any]:
+def store_of(location: Location) -> CheckpointStore[Any]:
     """The store that reads *location*."""
     return local_store() if isinstance(location, Path) else location.store
 

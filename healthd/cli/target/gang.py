@@ -25,18 +25,18 @@ async def gang_of(cluster: Cluster, ref: GangRef) -> Root | None:
 
 async def gang_named(
     cluster: Cluster,
-    said: str,
+    given: str,
     namespace: str | None,
     adapters: Mapping[str, GangAdapter[Any]] = ADAPTERS,
 ) -> Root | None:
-    """The gang that a user calls *said*, `job/llama` or `llama`, or None. Raises UserError where it may be several."""
-    spelt, slash, rest = said.partition("/")
+    """The gang that a user calls *given*, `job/llama` or `llama`, or None. Raises UserError where it may be several."""
+    spelt, slash, rest = given.partition("/")
     kinds = [kind for kind in adapters if not slash or kind.lower() == kind_named(spelt)]
-    name = rest if slash else said
+    name = rest if slash else given
     found = [root for kind in kinds for root in await _roots(cluster, adapters[kind], name, namespace)]
     if len(found) > 1:
-        told = ", ".join(sorted(f"{gang_text(root.ref)} in {root.ref.namespace}" for root in found))
-        raise UserError(f"{said!r} could be {told}; say which, with KIND/NAME and -n NAMESPACE")
+        candidates = ", ".join(sorted(f"{gang_text(root.ref)} in {root.ref.namespace}" for root in found))
+        raise UserError(f"{given!r} could be {candidates}; say which, with KIND/NAME and -n NAMESPACE")
     return found[0] if found else None
 
 

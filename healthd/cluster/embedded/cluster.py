@@ -20,7 +20,7 @@ from healthd.clock import Clock
 from healthd.cluster.decoding import decoded, decoded_all
 from healthd.cluster.embedded import names, rules
 from healthd.cluster.embedded.rules import Wire
-from healthd.cluster.embedded.store import Key, Store
+from healthd.cluster.embedded.store import RowKey, SqliteStore
 from healthd.cluster.embedded.watch import Watchers, selected
 from healthd.cluster.port import AlreadyExists, Event, EventType, Fields, Invalid, Labels, Listed, NotFound, Unreadable
 from healthd.cluster.selection import selectable, selection
@@ -40,7 +40,7 @@ _NAME_TRIES = 8
 class EmbeddedCluster:
     """A `Cluster` in one file, or in memory. For one thread and one event loop."""
 
-    def __init__(self, store: Store, clock: Clock, new_uid: Callable[[], str], *, bookmark_every: int) -> None:
+    def __init__(self, store: SqliteStore, clock: Clock, new_uid: Callable[[], str], *, bookmark_every: int) -> None:
         self._store = store
         self._clock = clock
         self._new_uid = new_uid
@@ -62,7 +62,7 @@ class EmbeddedCluster:
         *history* is how many changes a watch can go back. Without *durable*, a power loss may lose the newest writes;
         kill -9 never does. Raises UnusableStore.
         """
-        store = Store(path, history=history, durable=durable)
+        store = SqliteStore(path, history=history, durable=durable)
         return cls(store, clock, new_uid, bookmark_every=max(1, history // 10))
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class EmbeddedCluster:
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
         """The object. Raises NotFound."""
         resource = RESOURCES[kind]
-        return _decoded(kind, self._body(resource, Key(resource.plural, namespace, name)))
+        return _decoded(kind, self._body(resource, RowKey(resource.plural, namespace, name)))
 
     async def list(
         self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
@@ -104,21 +104,21 @@ class EmbeddedCluster:
         fields: Fields | None = None,
     ) -> AsyncIterator[Event[T]]:
         """Every change after version *since*, in order, without end. Raises Gone when history does not reach back."""
-        plural, told, wanted = RESOURCES[kind].plural, _parsed_version(since), selection(kind, labels, fields)
+        plural, sent, wanted = RESOURCES[kind].plural, _parsed_version(since), selection(kind, labels, fields)
         patience = 1  # first a bookmark for all that was skipped; later only when much was
-        with self._watchers.enlisted(plural, told) as watcher:
+        with self._watchers.enlisted(plural, sent) as watcher:
             while True:
                 watcher.bell.clear()
                 changes, upto = self._store.changes(plural, namespace, watcher.position, _WATCH_BATCH)
                 for change in changes:
                     if event := selected(change, wanted, kind):
-                        told = change.version
+                        sent = change.version
                         yield event
                 watcher.position = upto
                 if len(changes) == _WATCH_BATCH:
                     continue
-                if upto - told >= patience:
-                    told = upto
+                if upto - sent >= patience:
+                    sent = upto
                     yield Event(EventType.BOOKMARK, None, str(upto))
                 patience = self._watchers.bookmark_every
                 await watcher.bell.wait()
@@ -150,7 +150,7 @@ class EmbeddedCluster:
     ) -> T:
         """Apply a JSON merge patch. Raises NotFound, Conflict, Invalid."""
         resource = RESOURCES[kind]
-        key = Key(resource.plural, namespace, name)
+        key = RowKey(resource.plural, namespace, name)
         wanted: Wire = msgspec.to_builtins(dict(patch))
         with self._writing():
             body = self._body(resource, key)
@@ -176,7 +176,7 @@ class EmbeddedCluster:
     ) -> None:
         """Ask for deletion, graceful where a kubelet or a finalizer must act first. Raises NotFound, Conflict."""
         resource = RESOURCES[kind]
-        key = Key(resource.plural, namespace, name)
+        key = RowKey(resource.plural, namespace, name)
         with self._writing():
             old = _WIRE.decode(self._body(resource, key))
             rules.check_preconditions(resource, old, uid=uid, resource_version=resource_version)
@@ -188,7 +188,7 @@ class EmbeddedCluster:
             yield
         self._watchers.wake()
 
-    def _body(self, resource: Resource, key: Key) -> bytes:
+    def _body(self, resource: Resource, key: RowKey) -> bytes:
         body = self._store.read(key)
         if body is None:
             raise NotFound(f"{rules.describe(resource, {'namespace': key.namespace, 'name': key.name})} not found")
@@ -206,12 +206,12 @@ class EmbeddedCluster:
                 return named
         raise AlreadyExists(f"{resource.kind}: {_NAME_TRIES} names drawn for generateName {prefix!r} were all taken")
 
-    def _insert(self, key: Key, body: Wire) -> bytes:
+    def _insert(self, key: RowKey, body: Wire) -> bytes:
         version, content = self._stamped(body)
         self._store.insert(key, body["metadata"]["uid"], version, content)
         return content
 
-    def _replace(self, key: Key, old: Wire, new: Wire) -> bytes:
+    def _replace(self, key: RowKey, old: Wire, new: Wire) -> bytes:
         """Write a changed object, or remove it when the change removed the last thing that kept it."""
         if rules.is_finished(new):
             return self._remove(key, new)
@@ -222,27 +222,27 @@ class EmbeddedCluster:
             self._adopt(key, new)
         return content
 
-    def _remove(self, key: Key, body: Wire) -> bytes:
+    def _remove(self, key: RowKey, body: Wire) -> bytes:
         version, content = self._stamped(body)
         self._store.remove(key, version, content)
         self._store.set_owners(key, ())
         self._collect(self._store.dependents(body["metadata"]["uid"]))
         return content
 
-    def _delete(self, key: Key, old: Wire, grace_seconds: int | None) -> None:
+    def _delete(self, key: RowKey, old: Wire, grace_seconds: int | None) -> None:
         new = rules.deleted(_BY_PLURAL[key.plural], old, now=self._clock.now(), grace_seconds=grace_seconds)
         if new is None:
             self._remove(key, old)
         elif new is not old:
             self._replace(key, old, new)
 
-    def _adopt(self, key: Key, body: Wire) -> None:
+    def _adopt(self, key: RowKey, body: Wire) -> None:
         owners = rules.owner_uids(body)
         self._store.set_owners(key, owners)
         if owners:
             self._collect([key])
 
-    def _collect(self, keys: builtins.list[Key]) -> None:
+    def _collect(self, keys: builtins.list[RowKey]) -> None:
         """Delete the objects at *keys* whose owners are all gone."""
         for key in keys:
             body = self._store.read(key)
@@ -259,9 +259,9 @@ class EmbeddedCluster:
         return version, _ENCODER.encode({**body, "metadata": {**body["metadata"], "resourceVersion": str(version)}})
 
 
-def _key(resource: Resource, body: Wire) -> Key:
+def _key(resource: Resource, body: Wire) -> RowKey:
     metadata = body["metadata"]
-    return Key(resource.plural, metadata.get("namespace", ""), metadata.get("name", ""))
+    return RowKey(resource.plural, metadata.get("namespace", ""), metadata.get("name", ""))
 
 
 def _decoded(kind: type[T], body: bytes) -> T:

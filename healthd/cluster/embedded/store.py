@@ -46,7 +46,7 @@ class UnusableStore(Unusable):
     """The file is not a store that this healthd can use; the message says why and what to do."""
 
 
-class Key(NamedTuple):
+class RowKey(NamedTuple):
     """The key of an object in the store."""
 
     plural: str
@@ -54,7 +54,7 @@ class Key(NamedTuple):
     name: str
 
 
-class Change(NamedTuple):
+class HistoryRow(NamedTuple):
     """One row of history. *before* is the former body, stored only where a selector may match differently."""
 
     version: int
@@ -63,7 +63,7 @@ class Change(NamedTuple):
     before: bytes | None
 
 
-class Store:
+class SqliteStore:
     """One connection to one file, or to a private store in memory (*path* None). For one thread."""
 
     def __init__(self, path: Path | None, *, history: int, durable: bool) -> None:
@@ -99,7 +99,7 @@ class Store:
         finally:
             self._rows("ROLLBACK")
 
-    def read(self, key: Key) -> bytes | None:
+    def read(self, key: RowKey) -> bytes | None:
         """The body, or None."""
         rows = self._rows("SELECT body FROM object WHERE plural = ? AND namespace = ? AND name = ?", key)
         return rows[0][0] if rows else None
@@ -118,22 +118,22 @@ class Store:
         version: int = self._rows("SELECT max(version) FROM history")[0][0]
         return version
 
-    def insert(self, key: Key, uid: str, version: int, body: bytes) -> None:
+    def insert(self, key: RowKey, uid: str, version: int, body: bytes) -> None:
         """Store a new object."""
         self._rows("INSERT INTO object VALUES (?, ?, ?, ?, ?)", (*key, uid, body))
         self._record(key, version, EventType.ADDED, body)
 
-    def update(self, key: Key, version: int, body: bytes, before: bytes | None) -> None:
+    def update(self, key: RowKey, version: int, body: bytes, before: bytes | None) -> None:
         """Store a new body of an object."""
         self._rows("UPDATE object SET body = ? WHERE plural = ? AND namespace = ? AND name = ?", (body, *key))
         self._record(key, version, EventType.MODIFIED, body, before)
 
-    def remove(self, key: Key, version: int, body: bytes) -> None:
+    def remove(self, key: RowKey, version: int, body: bytes) -> None:
         """Remove an object; *body* is its last state."""
         self._rows("DELETE FROM object WHERE plural = ? AND namespace = ? AND name = ?", key)
         self._record(key, version, EventType.DELETED, body)
 
-    def _record(self, key: Key, version: int, event: EventType, body: bytes, before: bytes | None = None) -> None:
+    def _record(self, key: RowKey, version: int, event: EventType, body: bytes, before: bytes | None = None) -> None:
         row = (version, key.plural, key.namespace, event.value, body, before)
         self._rows("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?)", row)
         self.newest[key.plural] = version
@@ -144,7 +144,7 @@ class Store:
         """Delete changes up to and including version *upto*, but never the newest one."""
         self._rows("DELETE FROM history WHERE version <= ? AND version < (SELECT max(version) FROM history)", (upto,))
 
-    def changes(self, plural: str, namespace: str | None, after: int, limit: int) -> tuple[list[Change], int]:
+    def changes(self, plural: str, namespace: str | None, after: int, limit: int) -> tuple[list[HistoryRow], int]:
         """
         The next changes of a kind after version *after*, at most *limit*, and up to which version they are complete.
 
@@ -159,18 +159,18 @@ class Store:
             if after < oldest - 1:
                 raise Gone(f"{plural}: changes after version {after} are no longer kept (oldest: {oldest}); list again")
             rows = self._rows(sql, (after, plural, namespace, limit))
-        changes = [Change(version, EventType(event), body, before) for version, event, body, before in rows]
+        changes = [HistoryRow(version, EventType(event), body, before) for version, event, body, before in rows]
         return changes, changes[-1].version if len(changes) == limit else head
 
-    def set_owners(self, key: Key, uids: Iterable[str]) -> None:
+    def set_owners(self, key: RowKey, uids: Iterable[str]) -> None:
         """Store the owners of the object at *key*; no uids when it is gone."""
         self._rows("DELETE FROM owner WHERE plural = ? AND namespace = ? AND name = ?", key)
         for uid in set(uids):
             self._rows("INSERT INTO owner VALUES (?, ?, ?, ?)", (uid, *key))
 
-    def dependents(self, uid: str) -> list[Key]:
+    def dependents(self, uid: str) -> list[RowKey]:
         """Objects that name *uid* as an owner."""
-        return [Key(*row) for row in self._rows("SELECT plural, namespace, name FROM owner WHERE uid = ?", (uid,))]
+        return [RowKey(*row) for row in self._rows("SELECT plural, namespace, name FROM owner WHERE uid = ?", (uid,))]
 
     def has_uid(self, uid: str) -> bool:
         """Whether an object with this uid exists."""

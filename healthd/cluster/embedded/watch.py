@@ -17,7 +17,7 @@ import msgspec
 
 from healthd.clock import Clock
 from healthd.cluster.decoding import decoded
-from healthd.cluster.embedded.store import Change, Store
+from healthd.cluster.embedded.store import HistoryRow, SqliteStore
 from healthd.cluster.port import ClusterError, Event, EventType, Unreadable
 from healthd.cluster.selection import Selection
 from healthd.core.api import Slim
@@ -40,7 +40,7 @@ class Watcher:
 class Watchers:
     """All running watches of one store."""
 
-    def __init__(self, store: Store, clock: Clock, *, bookmark_every: int) -> None:
+    def __init__(self, store: SqliteStore, clock: Clock, *, bookmark_every: int) -> None:
         self.bookmark_every = bookmark_every
         """No watcher stays further behind than so many versions, even if its kind has no changes."""
         self._store = store
@@ -99,7 +99,7 @@ class Watchers:
                 self.wake_all()
 
 
-def selected(change: Change, wanted: Selection, kind: type[T]) -> Event[T] | None:
+def selected(change: HistoryRow, wanted: Selection, kind: type[T]) -> Event[T] | None:
     """
     The event of *change* for a watcher with the selector *wanted*; None when there is none. An object that cannot be
     read becomes a bookmark.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from healthd.cluster.remote.cluster import RemoteCluster, connect
 from healthd.cluster.remote.connection import Access, Connection
-from healthd.cluster.remote.http import Limits
+from healthd.cluster.remote.http import ClientLimits
 from healthd.cluster.remote.in_cluster import in_cluster
 
-__all__ = ["Access", "Connection", "Limits", "RemoteCluster", "connect", "in_cluster"]
+__all__ = ["Access", "ClientLimits", "Connection", "RemoteCluster", "connect", "in_cluster"]

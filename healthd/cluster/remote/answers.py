@@ -19,11 +19,11 @@ from healthd.cluster.port import (
 )
 
 _UNKNOWN = "the server could not find the requested resource"
-_LONGEST_WORDS = 2000
+_LONGEST_MESSAGE = 2000
 """Limit for an answer that is not a Status: this is enough to recognize an HTML page of a proxy."""
 
 
-class Cause(msgspec.Struct, frozen=True):
+class StatusCause(msgspec.Struct, frozen=True):
     """One cause of a refusal, and the field that it is about."""
 
     field: str = ""
@@ -32,7 +32,7 @@ class Cause(msgspec.Struct, frozen=True):
 class Details(msgspec.Struct, frozen=True, rename="camel"):
     """What a refusal is about."""
 
-    causes: list[Cause] | None = None
+    causes: list[StatusCause] | None = None
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Status(msgspec.Struct, frozen=True):
     details: Details | None = None
 
     @property
-    def causes(self) -> list[Cause]:
+    def causes(self) -> list[StatusCause]:
         """Every cause in the answer."""
         return (self.details and self.details.causes) or []
 
@@ -59,7 +59,7 @@ def parse_status(code: int, body: bytes) -> Status:
     except msgspec.MsgspecError:
         status = Status()
     if status.code == 0 or not status.message:
-        status = Status(code=code, message=body[:_LONGEST_WORDS].decode(errors="replace").strip())
+        status = Status(code=code, message=body[:_LONGEST_MESSAGE].decode(errors="replace").strip())
     return status
 
 

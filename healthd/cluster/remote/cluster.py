@@ -29,7 +29,7 @@ from healthd.cluster.remote import wire
 from healthd.cluster.remote.addresses import FIELD_MANAGER, path, selecting
 from healthd.cluster.remote.answers import failure, is_another_uid
 from healthd.cluster.remote.connection import Connection
-from healthd.cluster.remote.http import Http, Limits, Refused, Request
+from healthd.cluster.remote.http import ClientLimits, Http, Request, RequestRefused
 from healthd.cluster.remote.watching import follow
 from healthd.core.api import RESOURCES, Slim
 
@@ -43,12 +43,12 @@ KEPT_SECONDS = 80
 """How long an idle connection is kept for the next request. An API server closes idle connections after 90 s."""
 _LIST_TRIES = 5
 """How often a list starts again when a compaction has deleted the version of its pages."""
-_DEFAULTS = Limits()
+_DEFAULTS = ClientLimits()
 
 
 @asynccontextmanager
 async def connect(
-    connection: Connection, *, clock: Clock, jitter: Callable[[], float], limits: Limits = _DEFAULTS
+    connection: Connection, *, clock: Clock, jitter: Callable[[], float], limits: ClientLimits = _DEFAULTS
 ) -> AsyncIterator[RemoteCluster]:
     """
     The cluster behind *connection*. *jitter* draws from 0 to 1: it spreads watches and retries of many clients.
@@ -130,7 +130,7 @@ class RemoteCluster:
         request = Request(method="PATCH", path=where, query=_WRITING, body=body, content_type=_MERGE_PATCH)
         try:
             return wire.parse_object(kind, await self._http.call(request))
-        except Refused as refused:
+        except RequestRefused as refused:
             if uid and is_another_uid(refused.status):
                 raise Conflict(refused.status.message) from None
             raise _meant(refused) from None
@@ -166,7 +166,7 @@ class RemoteCluster:
     ) -> bytes:
         try:
             return await self._http.call(Request(method=method, path=where, query=query, body=body))
-        except Refused as refused:
+        except RequestRefused as refused:
             raise _meant(refused) from None
 
     def _object(self, kind: type[Slim], name: str, namespace: str, subresource: str = "") -> str:
@@ -176,7 +176,7 @@ class RemoteCluster:
         return path(RESOURCES[kind], namespace, name, subresource)
 
 
-def _meant(refused: Refused) -> ClusterError:
+def _meant(refused: RequestRefused) -> ClusterError:
     return failure(refused.status, refused.where)
 
 

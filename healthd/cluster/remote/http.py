@@ -22,7 +22,7 @@ from healthd.cluster.remote.connection import Access, Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ClientLimits:
     """Time limits and sizes."""
 
     request: timedelta = timedelta(seconds=15)
@@ -56,7 +56,7 @@ class Request:
     buffer: int = 64 * 1024
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The server refused the request, with this status."""
 
     def __init__(self, status: Status, where: str) -> None:
@@ -75,7 +75,7 @@ class Http:
         *,
         clock: Clock,
         jitter: Callable[[], float],
-        limits: Limits,
+        limits: ClientLimits,
     ) -> None:
         self._session = session
         self._connection = connection
@@ -88,7 +88,7 @@ class Http:
     async def call(self, request: Request) -> bytes:
         """The body of the answer. Raises Refused, Unavailable."""
         async with self.answer(request) as response:
-            with told(str(response.url), self.limits.request):
+            with as_unavailable(str(response.url), self.limits.request):
                 async with timeout(self.limits.request.total_seconds()):
                     return await response.read()
 
@@ -114,7 +114,7 @@ class Http:
                 continue
             pause = self._pause(response)
             if pause is None or self._clock.now() + pause > until:
-                raise Refused(status, _where(request, access))
+                raise RequestRefused(status, _where(request, access))
             await self._clock.sleep(pause)
 
     async def _sent(self, request: Request, access: Access) -> tuple[aiohttp.ClientResponse, bytes]:
@@ -123,7 +123,7 @@ class Http:
         headers = {"Accept": "application/json", "Content-Type": request.content_type}
         if access.authorization:
             headers["Authorization"] = access.authorization
-        with told(_where(request, access), self.limits.request), self._distrusting():
+        with as_unavailable(_where(request, access), self.limits.request), self._distrusting():
             async with timeout(self.limits.request.total_seconds()):
                 response = await self._session.request(
                     request.method,
@@ -159,7 +159,7 @@ class Http:
 
 
 @contextmanager
-def told(where: str, limit: timedelta) -> Iterator[None]:
+def as_unavailable(where: str, limit: timedelta) -> Iterator[None]:
     """Turn every error of a connection into Unavailable, with the request and the server in its message."""
     try:
         yield

@@ -135,8 +135,8 @@ async def _renewed(config: dict[str, str]) -> dict[str, str]:
         connector=aiohttp.TCPConnector(ssl=tls), raise_for_status=True, trust_env=True, timeout=_PROVIDER_LIMIT
     )
     async with session:
-        async with session.get(f"{config['idp-issuer-url'].rstrip('/')}/.well-known/openid-configuration") as told:
-            endpoint = (await told.json())["token_endpoint"]
+        async with session.get(f"{config['idp-issuer-url'].rstrip('/')}/.well-known/openid-configuration") as response:
+            endpoint = (await response.json())["token_endpoint"]
         async with session.post(endpoint, data=form, headers=who) as answer:
             tokens: dict[str, str] = await answer.json()
             return tokens

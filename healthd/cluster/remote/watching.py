@@ -17,7 +17,7 @@ from healthd.clock import Clock
 from healthd.cluster.port import Event, EventType, TooManyRequests, Unavailable
 from healthd.cluster.remote import wire
 from healthd.cluster.remote.answers import failure
-from healthd.cluster.remote.http import Http, Limits, Refused, Request, told
+from healthd.cluster.remote.http import ClientLimits, Http, Request, RequestRefused, as_unavailable
 from healthd.core.api import Slim
 from healthd.core.backoff import Backoff, Jitter
 
@@ -44,7 +44,7 @@ async def follow(
     Raises errors that a retry does not solve: Gone, Invalid, Forbidden, NotFound.
     """
     backoff, version = Backoff(http.limits.first_retry, http.limits.last_retry, jitter), since
-    told_something, trouble = True, False
+    has_events, trouble = True, False
     while True:
         try:
             async with http.answer(_request(http.limits, jitter, path, selecting, version)) as response:
@@ -54,20 +54,20 @@ async def follow(
                 yield Event(EventType.BOOKMARK, None, version)
                 stream = _Stream(response, http.limits.stall_after)
                 while lines := await stream.lines():
-                    told_something = True
+                    has_events = True
                     for line in lines:
                         event = wire.parse_event(kind, line, stream.where)
                         version = event.resource_version
                         yield event
-        except (Refused, Unavailable, TooManyRequests) as error:
+        except (RequestRefused, Unavailable, TooManyRequests) as error:
             passing = _passing(error)
             if not trouble:  # a lasting error is logged once
                 log.warning("watch.interrupted", kind=kind.__name__, error=str(passing))
                 trouble = True
-        if told_something:
+        if has_events:
             backoff.reset()
-        await clock.sleep(AT_ONCE if told_something else backoff.next())
-        told_something = False
+        await clock.sleep(AT_ONCE if has_events else backoff.next())
+        has_events = False
 
 
 class _Stream:
@@ -82,7 +82,7 @@ class _Stream:
     async def lines(self) -> list[bytes]:
         """All complete lines that arrived; empty at the end, where an incomplete line is dropped."""
         while True:
-            with told(self.where, self._stall_after):
+            with as_unavailable(self.where, self._stall_after):
                 chunk = await self._content.readany()
             if not chunk:
                 return []
@@ -91,7 +91,7 @@ class _Stream:
                 return whole
 
 
-def _request(limits: Limits, jitter: Jitter, path: str, selecting: dict[str, str], version: str) -> Request:
+def _request(limits: ClientLimits, jitter: Jitter, path: str, selecting: dict[str, str], version: str) -> Request:
     seconds = limits.watch_lasts.total_seconds() * (1 + jitter())
     asking = {
         "watch": "true",
@@ -105,7 +105,7 @@ def _request(limits: Limits, jitter: Jitter, path: str, selecting: dict[str, str
 
 def _passing(error: Exception) -> Exception:
     """The error of the port, when a retry may help; other errors are raised."""
-    meant = failure(error.status, error.where) if isinstance(error, Refused) else error
+    meant = failure(error.status, error.where) if isinstance(error, RequestRefused) else error
     if not isinstance(meant, Unavailable | TooManyRequests):
         raise meant
     return meant

@@ -30,7 +30,7 @@ class PageMeta(msgspec.Struct, frozen=True, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True):
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
     """One page of a list."""
 
     metadata: PageMeta
@@ -52,8 +52,8 @@ _LINE = msgspec.json.Decoder(_Line)
 
 
 @cache
-def _page_decoder(kind: type[T]) -> msgspec.json.Decoder[Page[T]]:
-    return msgspec.json.Decoder(Page[kind])  # type: ignore[valid-type]  # created for each kind at its first list
+def _page_decoder(kind: type[T]) -> msgspec.json.Decoder[ListPage[T]]:
+    return msgspec.json.Decoder(ListPage[kind])  # type: ignore[valid-type]  # created for each kind at its first list
 
 
 def parse_object(kind: type[T], body: bytes) -> T:
@@ -68,7 +68,7 @@ def parse_object(kind: type[T], body: bytes) -> T:
     return obj
 
 
-def parse_page(kind: type[T], body: bytes) -> tuple[Page[T], list[Unreadable]]:
+def parse_page(kind: type[T], body: bytes) -> tuple[ListPage[T], list[Unreadable]]:
     """One page of a list, decoded in one pass, and the objects left out. Raises Unavailable when it is not a list."""
     try:
         return _page_decoder(kind).decode(body), []
@@ -78,13 +78,13 @@ def parse_page(kind: type[T], body: bytes) -> tuple[Page[T], list[Unreadable]]:
         raise _foreign(body, error) from error
 
 
-def _sifted(kind: type[T], body: bytes) -> tuple[Page[T], list[Unreadable]]:
+def _sifted(kind: type[T], body: bytes) -> tuple[ListPage[T], list[Unreadable]]:
     try:
         page = _RAW_PAGE.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise _foreign(body, error) from error
     items, unreadable = decoded_all(kind, page.items or [])
-    return Page(page.metadata, items), unreadable
+    return ListPage(page.metadata, items), unreadable
 
 
 def parse_event(kind: type[T], line: bytes, where: str) -> Event[T]:
@@ -94,17 +94,17 @@ def parse_event(kind: type[T], line: bytes, where: str) -> Event[T]:
     Raises the error in an ERROR event: Gone, or Unavailable.
     """
     try:
-        told = _LINE.decode(line)
+        event = _LINE.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
         raise _foreign(line, error) from error
-    if told.type == "ERROR":
-        raise failure(msgspec.json.decode(told.object, type=Status), where)
-    if told.type == EventType.BOOKMARK:
-        return Event(EventType.BOOKMARK, None, version_in(told.object))
-    obj: Any = decoded(kind, told.object)
+    if event.type == "ERROR":
+        raise failure(msgspec.json.decode(event.object, type=Status), where)
+    if event.type == EventType.BOOKMARK:
+        return Event(EventType.BOOKMARK, None, version_in(event.object))
+    obj: Any = decoded(kind, event.object)
     if isinstance(obj, Unreadable):
-        return Event(EventType.BOOKMARK, None, version_in(told.object), obj, told.type == EventType.DELETED)
-    return Event(EventType(told.type), obj, obj.metadata.resource_version)
+        return Event(EventType.BOOKMARK, None, version_in(event.object), obj, event.type == EventType.DELETED)
+    return Event(EventType(event.type), obj, obj.metadata.resource_version)
 
 
 def _foreign(body: bytes, error: Exception) -> Unavailable:

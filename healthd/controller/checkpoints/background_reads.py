@@ -32,7 +32,7 @@ from healthd.cluster.port import ClusterError
 from healthd.controller.cluster_state import GangKey, key_of
 from healthd.core.api import ChosenCheckpoint, GangRef, Recovery
 from healthd.core.backoff import Backoff, Jitter, no_jitter
-from healthd.core.checkpoint.verification import Save, saves
+from healthd.core.checkpoint.verification import SaveId, saves
 from healthd.core.fair_shares import may_begin
 from healthd.core.recovery.gang import Root
 
@@ -45,7 +45,7 @@ RETRY, RETRY_MOST = timedelta(seconds=1), timedelta(minutes=1)
 """Backoff after a failed read: the first wait, and the longest; doubled in between."""
 
 
-class Purpose(StrEnum):
+class ReadPurpose(StrEnum):
     """Why the checkpoints of a gang are read."""
 
     PROGRESS = "progress"
@@ -58,38 +58,38 @@ class Purpose(StrEnum):
     """The gang was started: does it make progress?"""
 
 
-class Question(NamedTuple):
+class ReadRequest(NamedTuple):
     """What a read has to answer. Two questions that differ in any field are different questions."""
 
-    purpose: Purpose
+    purpose: ReadPurpose
     attempt: int
     location: str
     format: str
     recovery: str = ""
     newer_than: int | None = None
-    doubted: tuple[Save, ...] = ()
+    doubted: tuple[SaveId, ...] = ()
 
 
 def question_of(
-    purpose: Purpose,
+    purpose: ReadPurpose,
     root: Root,
     recovery: Recovery | None = None,
     newer_than: int | None = None,
     doubted: Sequence[ChosenCheckpoint] = (),
-) -> Question:
+) -> ReadRequest:
     """The question about the gang of *root*, for *recovery* where there is one."""
     attempt = recovery.status.attempt if recovery else root.attempt
     name = recovery.metadata.name if recovery else ""
     location, fmt = root.options.checkpoint, root.options.checkpoint_format
-    return Question(purpose, attempt, location, fmt, name, newer_than, saves(doubted))
+    return ReadRequest(purpose, attempt, location, fmt, name, newer_than, saves(doubted))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Read:
+class BackgroundRead:
     """One read, from the time of the request. Times are by the controller's clock."""
 
     gang: GangRef
-    question: Question
+    question: ReadRequest
     work: Callable[[], Awaitable[Any]]
     known: Any
     """An answer equal to this is not new."""
@@ -107,10 +107,10 @@ class Read:
 class _Gang:
     """The reads of one gang: the one that waits or runs, and the last one that ended."""
 
-    def __init__(self, question: Question, jitter: Jitter) -> None:
+    def __init__(self, question: ReadRequest, jitter: Jitter) -> None:
         self.question = question
-        self.current: Read | None = None
-        self.last: Read | None = None
+        self.current: BackgroundRead | None = None
+        self.last: BackgroundRead | None = None
         self.not_before: datetime | None = None
         self.is_asked = False
         self.backoff = Backoff(RETRY, RETRY_MOST, jitter)
@@ -126,9 +126,9 @@ class CheckpointReads:
         self._jitter = jitter
         self._gangs: dict[str, _Gang] = {}
         self._at: dict[GangKey, set[str]] = defaultdict(set)
-        self._waiting: dict[tuple[bool, str], dict[str, Read]] = defaultdict(dict)
+        self._waiting: dict[tuple[bool, str], dict[str, BackgroundRead]] = defaultdict(dict)
         """Reads that have not begun, by uid of the gang; the outer key is whether they can wait, and the namespace."""
-        self._running: list[Read] = []
+        self._running: list[BackgroundRead] = []
         self._wanted = asyncio.Event()
 
     # Called in a reconcile -------------------------------------------------------------------------------------------
@@ -145,12 +145,12 @@ class CheckpointReads:
     def ask(
         self,
         gang: GangRef,
-        question: Question,
+        question: ReadRequest,
         work: Callable[[], Awaitable[Any]],
         *,
         every: timedelta,
         known: Any = None,
-    ) -> Read | None:
+    ) -> BackgroundRead | None:
         """
         The last read for *question* that ended. Before there is one: the read that will answer it, if there is any.
 
@@ -164,18 +164,18 @@ class CheckpointReads:
             mine.question, mine.last, mine.not_before = question, None, None
         now = self._clock.now()
         if mine.current is None and (mine.not_before is None or now >= mine.not_before):
-            mine.current = Read(gang=gang, question=question, work=work, known=known, every=every, asked=now)
-            self._waiting[question.purpose is Purpose.PROGRESS, gang.namespace][gang.uid] = mine.current
+            mine.current = BackgroundRead(gang=gang, question=question, work=work, known=known, every=every, asked=now)
+            self._waiting[question.purpose is ReadPurpose.PROGRESS, gang.namespace][gang.uid] = mine.current
             self._wanted.set()
         return mine.last or mine.current
 
-    def use(self, read: Read) -> None:
+    def use(self, read: BackgroundRead) -> None:
         """Mark the answer of *read* as used: it is not returned a second time."""
         mine = self._gangs.get(read.gang.uid)
         if mine is not None and mine.last is read:
             mine.last = None
 
-    def again(self, read: Read, wait: timedelta) -> None:
+    def again(self, read: BackgroundRead, wait: timedelta) -> None:
         """Read again *wait* after the end of *read*."""
         mine = self._gangs.get(read.gang.uid)
         if mine is not None and mine.last is read and read.ended is not None:
@@ -206,8 +206,8 @@ class CheckpointReads:
         if read.task is not None:
             read.task.cancel()
 
-    def _take_off(self, read: Read, uid: str) -> None:
-        place = read.question.purpose is Purpose.PROGRESS, read.gang.namespace
+    def _take_off(self, read: BackgroundRead, uid: str) -> None:
+        place = read.question.purpose is ReadPurpose.PROGRESS, read.gang.namespace
         if place in self._waiting:
             self._waiting[place].pop(uid, None)
             if not self._waiting[place]:
@@ -225,13 +225,13 @@ class CheckpointReads:
                     read.task.add_done_callback(partial(self._leave, read))  # also for a read that never began
                 await self._wanted.wait()
 
-    async def _take_and_wake(self, read: Read, wake: Callable[[GangKey], None]) -> None:
+    async def _take_and_wake(self, read: BackgroundRead, wake: Callable[[GangKey], None]) -> None:
         if await self.take(read):
             wake(key_of(read.gang))
 
-    def begin(self) -> list[Read]:
+    def begin(self) -> list[BackgroundRead]:
         """The reads to run now; the caller must run each of them (`take`)."""
-        begun: list[Read] = []
+        begun: list[BackgroundRead] = []
         for place in sorted(self._waiting):
             _, namespace = place
             queue = self._waiting[place]
@@ -243,7 +243,7 @@ class CheckpointReads:
                 del self._waiting[place]
         return begun
 
-    async def take(self, read: Read) -> bool:
+    async def take(self, read: BackgroundRead) -> bool:
         """Run *read*. Returns whether its result is new; False when the read was dropped in the meantime."""
         try:
             read.answer = await read.work()
@@ -258,12 +258,12 @@ class CheckpointReads:
         mine = self._gangs.get(read.gang.uid)
         return mine is not None and mine.current is read and self._keep(mine, read)
 
-    def _leave(self, read: Read, _: asyncio.Task[None] | None = None) -> None:
+    def _leave(self, read: BackgroundRead, _: asyncio.Task[None] | None = None) -> None:
         if read in self._running:
             self._running.remove(read)
             self._wanted.set()  # another one may begin
 
-    def _keep(self, mine: _Gang, read: Read) -> bool:
+    def _keep(self, mine: _Gang, read: BackgroundRead) -> bool:
         before, mine.last, mine.current = mine.last, read, None
         read.ended = self._clock.now()
         self._log(mine, read)
@@ -280,7 +280,7 @@ class CheckpointReads:
         self._touch(key_of(read.gang))
         return True
 
-    def _log(self, mine: _Gang, read: Read) -> None:
+    def _log(self, mine: _Gang, read: BackgroundRead) -> None:
         """Log an error once, and its end once."""
         if read.error == mine.trouble:
             return

@@ -37,11 +37,11 @@ from healthd.controller.ports import CheckpointAnswer
 from healthd.core.api import ChosenCheckpoint, Recovery, RejectedCheckpoint
 from healthd.core.api.locations import VOLUMES_AT, allowed_in, is_below, parts_of
 from healthd.core.checkpoint.precheck import refusing
-from healthd.core.checkpoint.verification import Report, saves
-from healthd.core.recovery.gang import Mount, Root
+from healthd.core.checkpoint.verification import VerificationReport, saves
+from healthd.core.recovery.gang import ClaimMount, Root
 from healthd.threads import Threads
 
-LONGEST_LOOK = 10.0
+READ_LIMIT = 10.0
 """Seconds; a file server that hangs must not delay everything else because of a check of progress."""
 LONGEST_REPORT = 120.0
 """Seconds; no recovery waits for this report, and tens of thousands of files take long."""
@@ -142,16 +142,16 @@ class FileCheckpoints:
         place = await self._place_of(root)
         if isinstance(place, str):
             return None
-        report = await self._readers.look(_inquiry(place, names_only=True), LONGEST_LOOK, root.ref.namespace)
+        report = await self._readers.read(_inquiry(place, names_only=True), READ_LIMIT, root.ref.namespace)
         return report.found.step if report.found and report.found.step >= 0 else None
 
-    async def report(self, root: Root) -> Report | None:
+    async def report(self, root: Root) -> VerificationReport | None:
         """A quick check; None when this process cannot read the location. Raises OSError as `newest_step` does."""
         place = await self._place_of(root)
         if isinstance(place, str):
             return None if on_claim(root.options.checkpoint) else refusing(root, place)
         inquiry = _inquiry(place, format=root.options.checkpoint_format, quick=True)
-        return seen_there(await self._readers.look(inquiry, LONGEST_REPORT, root.ref.namespace), place)
+        return seen_there(await self._readers.read(inquiry, LONGEST_REPORT, root.ref.namespace), place)
 
     async def _place_of(self, root: Root) -> CheckpointLocation | str:
         """Not on the event loop: the file server of a claim may hang. Raises TimeoutError."""
@@ -163,7 +163,7 @@ class FileCheckpoints:
             return placing()
         volume = f"{self._volumes_at}/{namespace}/{claim.claim}"
         if self._placing[volume] >= PLACERS:
-            raise TimeoutError(f"{volume} has not answered earlier looks")
+            raise TimeoutError(f"{volume} has not answered earlier reads")
 
         def place() -> CheckpointLocation | str:
             self._placing[volume] += 1
@@ -173,10 +173,10 @@ class FileCheckpoints:
                 self._placing[volume] -= 1
 
         try:
-            async with asyncio.timeout(LONGEST_LOOK):
+            async with asyncio.timeout(READ_LIMIT):
                 return await self._placers.run(place, who=namespace)
         except TimeoutError as error:
-            raise TimeoutError(str(error) or f"{volume} has not answered within {LONGEST_LOOK:.0f} s") from error
+            raise TimeoutError(str(error) or f"{volume} has not answered within {READ_LIMIT:.0f} s") from error
 
 
 def _inquiry(place: CheckpointLocation, **how: Any) -> Inquiry:
@@ -222,7 +222,7 @@ def _in_bucket(location: str, bounds: Bounds | None) -> CheckpointLocation | str
     return CheckpointLocation(location, location)
 
 
-def seen_there(report: Report, place: CheckpointLocation) -> Report:
+def seen_there(report: VerificationReport, place: CheckpointLocation) -> VerificationReport:
     """*report* with the paths that the gang's own pods use."""
     found, rejected = report.found, report.rejected[:KEPT_REJECTIONS]
     return replace(
@@ -247,7 +247,7 @@ def on_claim(location: str) -> OnClaim | None:
     return OnClaim(claim, inside) if is_one else None
 
 
-def in_pods(mounts: tuple[Mount, ...], place: OnClaim) -> str:
+def in_pods(mounts: tuple[ClaimMount, ...], place: OnClaim) -> str:
     """The path of *place* in the gang's pods; empty when they do not mount it."""
     for mount in mounts:
         if mount.claim == place.claim and place.inside.is_relative_to(mount.sub_path or "."):

@@ -27,17 +27,17 @@ from healthd.core.api import ANNOTATION_SAVES
 from healthd.core.api.save_stats import NO_SAVES, Saves
 from healthd.core.checkpoint.precheck import (
     Worry,
+    changes_in,
     is_checked,
     lost_work,
-    missing_told,
-    news,
     refusing,
+    refusing_if_emptied,
     take_report,
     take_silence,
     usual_interval,
     worries,
 )
-from healthd.core.checkpoint.verification import Report
+from healthd.core.checkpoint.verification import VerificationReport
 from healthd.core.config import PrecheckPolicy
 from healthd.core.fair_shares import may_begin
 from healthd.core.recovery.gang import Root
@@ -129,32 +129,32 @@ class Prechecks:
     async def _check(self, root: Root) -> None:
         """One check, and what follows from it. Raises ClusterError."""
         wrong = misdeclared(root)
-        seen = refusing(root, wrong) if wrong else await self._look(root)
+        seen = refusing(root, wrong) if wrong else await self._read(root)
         before = self._checked().get(root.ref.uid)
         if seen is None or before is None:
             return
         now = self._clock.now()
         if isinstance(seen, str):
-            report, saves = Report(), take_silence(before, seen, now)
+            report, saves = VerificationReport(), take_silence(before, seen, now)
         else:
-            report = missing_told(before, seen)
+            report = refusing_if_emptied(before, seen)
             saves = take_report(before.saves, report, now)
         root = dataclasses.replace(before, saves=saves)
         found = worries(root, report, self._policy, now, certain=bool(wrong))
-        self._tell(root, found)
+        self._announce_changes(root, found)
         saves = msgspec.structs.replace(saves, concerns=[each.concern for each in found])
         if saves != before.saves:
             await self._note(root, saves)
 
-    async def _look(self, root: Root) -> Report | str | None:
+    async def _read(self, root: Root) -> VerificationReport | str | None:
         """The report, or why the store did not answer; None when no check is possible. Raises ClusterError."""
         try:
             return await self._looker.report(root)
         except OSError as error:
             return str(error) or "the store does not answer"
 
-    def _tell(self, root: Root, found: Sequence[Worry]) -> None:
-        began, over = news(root.saves.concerns, found)
+    def _announce_changes(self, root: Root, found: Sequence[Worry]) -> None:
+        began, over = changes_in(root.saves.concerns, found)
         about = about_gang(root.ref, self._adapters[root.ref.kind].kind)
         for worry in began:
             log.warning("checkpoint.worry", gang=root.ref.name, concern=worry.concern, why=worry.message)

@@ -23,21 +23,21 @@ from contextlib import suppress
 from functools import partial
 
 from healthd.checkpoints.child import MEMORY as LARGE
-from healthd.checkpoints.processes import PROGRAM, Asking, Ended, Processes
+from healthd.checkpoints.processes import PROGRAM, Asking, Processes, ReaderEnded
 from healthd.checkpoints.report import Inquiry
-from healthd.core.checkpoint.verification import Report
+from healthd.core.checkpoint.verification import VerificationReport
 from healthd.core.fair_shares import may_begin
 from healthd.threads import in_thread
 
 SMALL = 64 << 20
 """Bytes of data for one small process. It uses 17 MiB when idle, and 25 after a checkpoint of 10,000 files."""
-VERIFIERS, LOOKERS, LARGE_ONES = 2, 2, 1
+VERIFIERS, STEP_READERS, LARGE_ONES = 2, 2, 1
 """Processes for one namespace alone, as `core.fair_shares` counts them; a pool has up to twice as many."""
 CONTROLLER = 243 << 20
 """Bytes that the controller itself uses in the largest cluster that it is tested with."""
 SHARED = 13 << 20
 """Bytes of code and tables that all processes share."""
-MOST = CONTROLLER + SHARED + 2 * (VERIFIERS + LOOKERS) * SMALL + 2 * LARGE_ONES * LARGE
+MOST = CONTROLLER + SHARED + 2 * (VERIFIERS + STEP_READERS) * SMALL + 2 * LARGE_ONES * LARGE
 """Bytes that all of them use together at most."""
 _AGAIN = 1.0
 """Seconds between checks whether a process that could not be ended is gone at last."""
@@ -49,26 +49,26 @@ class Readers:
     def __init__(self, environment: Mapping[str, str] | None = None, program: Sequence[str] = PROGRAM) -> None:
         make = partial(Processes, environment=environment, program=program)
         self._verifiers = Pool(VERIFIERS, make(idle=VERIFIERS, memory=SMALL))
-        self._lookers = Pool(LOOKERS, make(idle=LOOKERS, memory=SMALL))
+        self._step_readers = Pool(STEP_READERS, make(idle=STEP_READERS, memory=SMALL))
         self._large = Pool(LARGE_ONES, make(idle=0, memory=LARGE))
 
-    async def verify(self, inquiry: Inquiry, seconds: float, who: str) -> Report:
+    async def verify(self, inquiry: Inquiry, seconds: float, who: str) -> VerificationReport:
         """Verify for a recovery that waits; *seconds* count from the begin. Raises TimeoutError and other OSErrors."""
         return await self._ask(self._verifiers, inquiry, seconds, who)
 
-    async def look(self, inquiry: Inquiry, seconds: float, who: str) -> Report:
+    async def read(self, inquiry: Inquiry, seconds: float, who: str) -> VerificationReport:
         """Check in *seconds*, the wait for a free process included. Raises TimeoutError and other OSErrors."""
         try:
             async with asyncio.timeout(seconds):
-                return await self._ask(self._lookers, inquiry, seconds, who)
+                return await self._ask(self._step_readers, inquiry, seconds, who)
         except TimeoutError as error:
             where = inquiry.location
             raise TimeoutError(str(error) or f"{where} has not answered within {seconds:.0f} s") from error
 
-    async def _ask(self, pool: Pool, inquiry: Inquiry, seconds: float, who: str) -> Report:
+    async def _ask(self, pool: Pool, inquiry: Inquiry, seconds: float, who: str) -> VerificationReport:
         try:
             return await pool.ask(inquiry, seconds, who)
-        except Ended:  # most likely it used more memory than allowed
+        except ReaderEnded:  # most likely it used more memory than allowed
             return await self._large.ask(inquiry, seconds, who)
 
 
@@ -82,14 +82,14 @@ class Pool:
         self._running: list[str] = []
         self._waiting: list[asyncio.Future[None]] = []
 
-    async def ask(self, inquiry: Inquiry, seconds: float, who: str) -> Report:
+    async def ask(self, inquiry: Inquiry, seconds: float, who: str) -> VerificationReport:
         """The answer of one process, when it is the turn of *who*. Ends the process when the wait is cancelled."""
         while not self._may_begin(who):
             await self._change()
         self._running.append(who)
         asking, loop = Asking(), asyncio.get_running_loop()
 
-        def work() -> Report:
+        def work() -> VerificationReport:
             try:
                 return self._processes.ask(inquiry, seconds, who, asking)
             finally:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 
-from healthd.controller.checkpoints.background_reads import CheckpointReads, Purpose, Read, question_of
+from healthd.controller.checkpoints.background_reads import BackgroundRead, CheckpointReads, ReadPurpose, question_of
 from healthd.controller.ports import Checkpoints
 from healthd.core.api import ChosenCheckpoint, Recovery
 from healthd.core.api.model import Phase
@@ -33,7 +33,7 @@ class RecoveryReads:
         """
         if not root.options.checkpoint:
             return None
-        read = self._search(Purpose.RESUME, root, recovery, doubted=doubted(recovery, previous), every=self._every)
+        read = self._search(ReadPurpose.RESUME, root, recovery, doubted=doubted(recovery, previous), every=self._every)
         if read is not None and read.ended is not None and not read.error and read.answer.pending:
             self._reads.again(read, ASK_AGAIN)
         return _as_far_as_it_is(read)
@@ -46,25 +46,25 @@ class RecoveryReads:
         newer_than = resumed_at if resumed_at >= 0 else None
         # Read again soon: until progress of the gang is seen, another fault belongs to the same recovery.
         every = min(ASK_AGAIN, self._every / 2)
-        read = self._search(Purpose.CONFIRM, root, recovery, newer_than, recovery.status.doubted, every=every)
+        read = self._search(ReadPurpose.CONFIRM, root, recovery, newer_than, recovery.status.doubted, every=every)
         return _as_far_as_it_is(read)
 
     def _search(
         self,
-        purpose: Purpose,
+        purpose: ReadPurpose,
         root: Root,
         recovery: Recovery,
         newer_than: int | None = None,
         doubted: Sequence[ChosenCheckpoint] = (),
         *,
         every: timedelta,
-    ) -> Read | None:
+    ) -> BackgroundRead | None:
         work = partial(self._checkpoints.latest, root, newer_than, recovery, doubted)
         question = question_of(purpose, root, recovery, newer_than, doubted)
         return self._reads.ask(root.ref, question, work, every=every)
 
 
-def _as_far_as_it_is(read: Read | None) -> CheckpointRead:
+def _as_far_as_it_is(read: BackgroundRead | None) -> CheckpointRead:
     if read is None:
         return CheckpointRead()
     if read.ended is None or read.error:

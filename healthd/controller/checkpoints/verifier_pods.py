@@ -36,15 +36,15 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import Phase
 from healthd.core.backoff import Backoff, no_jitter
-from healthd.core.checkpoint.poll_interval import next_look
+from healthd.core.checkpoint.poll_interval import next_poll
 from healthd.core.checkpoint.precheck import refusing
 from healthd.core.checkpoint.verification import (
     VOLUME,
-    Broken,
     Busy,
     Order,
-    Report,
     Verdict,
+    VerificationReport,
+    VerifierFailed,
     judge_verifier,
     saves,
     verifier_pod,
@@ -84,24 +84,24 @@ class Known:
     until: datetime
 
 
-class Purpose(StrEnum):
+class PodPurpose(StrEnum):
     """Why the checkpoints are read; it is a part of the names of pods."""
 
     VERIFY = "verify"
     """The gang is stopped and waits for the answer."""
-    LOOK = "look"
+    READ_STEP = "look"
     """The gang runs again: does it make progress?"""
     CHECK = "check"
     """There is no fault: could the gang be resumed?"""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class VerificationRequest:
     """What to read at *place*, and for which recovery, where there is one."""
 
     root: Root
     place: OnClaim
-    purpose: Purpose
+    purpose: PodPurpose
     recovery: Recovery | None = None
     newer_than: int | None = None
     doubted: tuple[ChosenCheckpoint, ...] = ()
@@ -179,11 +179,11 @@ class VerifierPods:
         place = await self._elsewhere(root)
         if place is None or recovery is None:
             return await self._here.latest(root, newer_than, recovery, doubted)
-        purpose = Purpose.LOOK if recovery.status.phase is Phase.CONFIRMING else Purpose.VERIFY
-        question = Question(root, place, purpose, recovery, newer_than, tuple(doubted))
+        purpose = PodPurpose.READ_STEP if recovery.status.phase is Phase.CONFIRMING else PodPurpose.VERIFY
+        question = VerificationRequest(root, place, purpose, recovery, newer_than, tuple(doubted))
         now = self._clock.now()
         await self._forget_others(question, now)
-        if purpose is Purpose.LOOK and question.key not in self._known:
+        if purpose is PodPurpose.READ_STEP and question.key not in self._known:
             # The gang has only just started to run.
             self._keep(question, CheckpointAnswer(None, []))
         known = self._known.get(question.key)
@@ -194,22 +194,26 @@ class VerifierPods:
             self._keep(question, answer)
         return answer
 
-    async def report(self, root: Root) -> Report | None:
+    async def report(self, root: Root) -> VerificationReport | None:
         """A quick check; where a pod does it, this waits for the pod. Raises OSError, ClusterError."""
         place = await self._elsewhere(root)
         if place is None or not self._checks:
             return await self._here.report(root)
-        question = Question(root, place, Purpose.CHECK)
+        question = VerificationRequest(root, place, PodPurpose.CHECK)
         while isinstance(verdict := await self._ask(question), Busy):
             await self._clock.sleep(POLL)
-        return seen_there(verdict, _place_of(question)) if isinstance(verdict, Report) else refusing(root, verdict.why)
+        return (
+            seen_there(verdict, _place_of(question))
+            if isinstance(verdict, VerificationReport)
+            else refusing(root, verdict.why)
+        )
 
     async def _elsewhere(self, root: Root) -> OnClaim | None:
         """The location on a claim that only a pod can read; None for all others."""
         place = on_claim(root.options.checkpoint)
         return place if place and self._policy.verifier and not await self._here.reads(root) else None
 
-    async def _ask(self, question: Question) -> Verdict:
+    async def _ask(self, question: VerificationRequest) -> Verdict:
         """Read the pod once, or create it."""
         try:
             pod = await self._cluster.get(Pod, question.name, question.root.ref.namespace)
@@ -221,28 +225,28 @@ class VerifierPods:
             return verdict
         self._reading.pop(question.key, None)
         await self._remove(pod)
-        if isinstance(verdict, Broken):
+        if isinstance(verdict, VerifierFailed):
             log.warning("verifier.failed", namespace=pod.metadata.namespace, pod=pod.metadata.name, why=verdict.why)
         return verdict
 
-    async def _make(self, question: Question) -> Busy | Broken:
+    async def _make(self, question: VerificationRequest) -> Busy | VerifierFailed:
         namespace = question.root.ref.namespace
         if not may_begin(namespace, [space for space, name in self._reading if name != question.name], AT_ONCE):
             return Busy("the checkpoints of other gangs are being verified first")
         self._image = self._image or await self._own_image()
         if not self._image:
-            return Broken("which image verifies it is not known: name it in checkpoints.verifier_image")
+            return VerifierFailed("which image verifies it is not known: name it in checkpoints.verifier_image")
         try:
             await self._cluster.create(verifier_pod(self._order(question)))
             log.info("verifier.made", namespace=question.root.ref.namespace, pod=question.name)
         except (Forbidden, Invalid) as error:
-            return Broken(f"no pod may be made that verifies it: {error}")
+            return VerifierFailed(f"no pod may be made that verifies it: {error}")
         except AlreadyExists:
             pass  # another controller was faster; it is the same pod
         self._reading[question.key] = self._clock.now()
         return Busy(f"verifier pod {question.name} is made")
 
-    def _order(self, question: Question) -> Order:
+    def _order(self, question: VerificationRequest) -> Order:
         root = question.root
         mount = next((each for each in root.mounts if each.claim == question.place.claim), None)
         status = question.recovery.status if question.recovery else RecoveryStatus()
@@ -255,12 +259,12 @@ class VerifierPods:
             claim=question.place.claim,
             folder=str(question.folder),
             format=root.options.checkpoint_format,
-            quick=question.purpose is Purpose.CHECK,
+            quick=question.purpose is PodPurpose.CHECK,
             newer_than=question.newer_than,
             doubted=saves(question.doubted),
             runs_as=mount.runs_as if mount else RunsAs(),
             user=self._policy.verifier_user,
-            near=stopped_on if question.purpose is Purpose.VERIFY else set(root.placement.values()),
+            near=stopped_on if question.purpose is PodPurpose.VERIFY else set(root.placement.values()),
             not_on=blamed(status),
             deadline=self._policy.verify_within,
         )
@@ -271,19 +275,19 @@ class VerifierPods:
         with suppress(NotFound, Conflict):
             await self._cluster.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
 
-    def _keep(self, question: Question, answer: CheckpointAnswer) -> None:
+    def _keep(self, question: VerificationRequest, answer: CheckpointAnswer) -> None:
         """Keep an answer until it is time to ask again."""
-        if question.purpose is Purpose.LOOK:
+        if question.purpose is PodPurpose.READ_STEP:
             now = self._clock.now()
             since = question.recovery.status.phase_since if question.recovery else None
-            wait = next_look(question.root, since or now, now)
+            wait = next_poll(question.root, since or now, now)
         elif answer.found is not None:
             wait = KEPT_FOR
         else:
             wait = self._backoff.setdefault(question.key, Backoff(KEPT_FOR, LONGEST_KEPT, no_jitter)).next()
         self._known[question.key] = Known(answer, self._clock.now() + wait)
 
-    async def _forget_others(self, question: Question, now: datetime) -> None:
+    async def _forget_others(self, question: VerificationRequest, now: datetime) -> None:
         """Forget questions that will not come again. Their pods are deleted now, and not only with their owners."""
         late = [key for key, at in self._reading.items() if now - at >= FORGOTTEN_AFTER and key != question.key]
         for namespace, name in late:
@@ -306,16 +310,16 @@ async def image_of(cluster: Cluster, namespace: str, pod: str) -> str:
     return next((container.image for container in found.spec.containers), "")
 
 
-def _place_of(question: Question) -> CheckpointLocation:
+def _place_of(question: VerificationRequest) -> CheckpointLocation:
     there = in_pods(question.root.mounts, question.place) or question.root.options.checkpoint
     return CheckpointLocation(str(question.folder), there)
 
 
-def _answer(question: Question, verdict: Verdict) -> CheckpointAnswer:
+def _answer(question: VerificationRequest, verdict: Verdict) -> CheckpointAnswer:
     """The pod's result, with the paths that the gang's own pods use."""
     if isinstance(verdict, Busy):
         return CheckpointAnswer(None, [], pending=verdict.why)
-    if isinstance(verdict, Broken):
+    if isinstance(verdict, VerifierFailed):
         where = question.root.options.checkpoint
         return CheckpointAnswer(None, [RejectedCheckpoint(path=where, step=-1, reason=verdict.why)])
     report = seen_there(verdict, _place_of(question))

@@ -20,7 +20,7 @@ class Severity(StrEnum):
     FATAL = "fatal"
 
 
-class Action(StrEnum):
+class RepairAction(StrEnum):
     """What should be done about a finding, from nothing to a new part."""
 
     NONE = "none"
@@ -167,7 +167,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     rule: str
     """For example `xid-79`, `gpu-lost`, `kmsg-lost`."""
     severity: Severity
-    action: Action
+    action: RepairAction
     blame: Blame
     message: str
     """What happened and what a person should do."""

@@ -17,7 +17,7 @@ recovery may be so late: nothing waits for it.
 """
 
 
-def next_look(root: Root, running_since: datetime, now: datetime, longest: timedelta = LONGEST) -> timedelta:
+def next_poll(root: Root, running_since: datetime, now: datetime, longest: timedelta = LONGEST) -> timedelta:
     """
     How long to wait from *now* until the next poll; never longer than *longest*.
 

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from healthd.core.api import RejectedCheckpoint
 from healthd.core.api.save_stats import KEPT_SAVES, NO_SAVES, Concern, Save, Saves
-from healthd.core.checkpoint.verification import Report
+from healthd.core.checkpoint.verification import VerificationReport
 from healthd.core.config import PrecheckPolicy, format_duration
-from healthd.core.recovery.gang import Ending, Root
+from healthd.core.recovery.gang import Root, RootOutcome
 
 ENOUGH = 3
 """From this many earlier values on, the usual value is known."""
@@ -48,19 +48,19 @@ class Worry(NamedTuple):
     message: str
 
 
-def refusing(root: Root, why: str) -> Report:
+def refusing(root: Root, why: str) -> VerificationReport:
     """The report of a check without a result, because the location itself cannot be used."""
-    return Report(rejected=[RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why)])
+    return VerificationReport(rejected=[RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why)])
 
 
-def missing_told(root: Root, report: Report) -> Report:
+def refusing_if_emptied(root: Root, report: VerificationReport) -> VerificationReport:
     """*report*; it also refuses a location that is empty although *root* saved there: that also holds a recovery."""
     if report.found or report.rejected or not root.saves.good:
         return report
     return refusing(root, f"nothing is there any more, though {named_save(root.saves.good[-1])} was")
 
 
-def take_report(saves: Saves, report: Report, now: datetime) -> Saves:
+def take_report(saves: Saves, report: VerificationReport, now: datetime) -> Saves:
     """*saves* after the check *report* at *now*. When the steps go back, the usual values are learned again."""
     newest = report.rejected[0] if report.rejected else None
     same = newest is not None and newest.path == saves.refused
@@ -112,11 +112,13 @@ def lost_work(root: Root, now: datetime) -> timedelta | None:
 def is_checked(root: Root) -> bool:
     """Whether the gang runs, saves, and has restarts enabled."""
     options = root.options
-    runs = root.ending is Ending.NOT_ENDED and not root.deleting and not root.suspended and root.has_begun
+    runs = root.ending is RootOutcome.NOT_ENDED and not root.deleting and not root.suspended and root.has_begun
     return runs and not root.invalid and options.restart and bool(options.checkpoint)
 
 
-def worries(root: Root, report: Report, policy: PrecheckPolicy, now: datetime, *, certain: bool = False) -> list[Worry]:
+def worries(
+    root: Root, report: VerificationReport, policy: PrecheckPolicy, now: datetime, *, certain: bool = False
+) -> list[Worry]:
     """
     Everything that is wrong with the saving of *root*, whose `saves` already include *report*.
 
@@ -128,7 +130,7 @@ def worries(root: Root, report: Report, policy: PrecheckPolicy, now: datetime, *
     return [worry for worry in found if worry]
 
 
-def news(before: Sequence[Concern], found: Sequence[Worry]) -> tuple[list[Worry], list[Concern]]:
+def changes_in(before: Sequence[Concern], found: Sequence[Worry]) -> tuple[list[Worry], list[Concern]]:
     """The new worries, and the concerns that have ended."""
     stand = {worry.concern for worry in found}
     return [worry for worry in found if worry.concern not in before], [each for each in before if each not in stand]
@@ -177,9 +179,9 @@ def _slower(root: Root) -> Worry | None:
     return Worry(Concern.SLOWER, f"writing a checkpoint took {last[-1]:.0f} s, and usually took {usual:.0f} s")
 
 
-def _full(root: Root, report: Report, policy: PrecheckPolicy) -> Worry | None:
+def _full(root: Root, report: VerificationReport, policy: PrecheckPolicy) -> Worry | None:
     if report.found is None and report.free < 0 and Concern.FULL in root.saves.concerns:
-        return Worry(Concern.FULL, "at the last look there was room for only a few more")
+        return Worry(Concern.FULL, "at the last check there was room for only a few more")
     if report.free < 0 or report.size <= 0 or report.free >= policy.room_for * report.size:
         return None
     room = report.free // report.size

@@ -93,9 +93,9 @@ def lost_before(recovery: Recovery, saved: datetime | None) -> float | None:
     return max(0.0, _milliseconds(fault - max([saved, *began])))
 
 
-def tell_stake(stake: Stake, terms: Terms = KUBERNETES) -> Iterator[str]:
+def cost_lines(stake: Stake, terms: Terms = KUBERNETES) -> Iterator[str]:
     """The cost in words, one fact per line."""
-    yield tell_cost(stake)
+    yield cost_line(stake)
     if stake.holds:
         yield f"a fault now would hold the {terms.gang}: nothing that is there would be resumed from"
     if stake.is_unread:
@@ -104,7 +104,7 @@ def tell_stake(stake: Stake, terms: Terms = KUBERNETES) -> Iterator[str]:
         yield f"{stake.refused} would be refused: {stake.why_refused}"
 
 
-def tell_cost(stake: Stake) -> str:
+def cost_line(stake: Stake) -> str:
     """The cost in words: how much work, and since when."""
     return f"a fault now would cost {_spoken(stake.lost_ms)} of work: {'; '.join(_facts(stake))}"
 

@@ -2,7 +2,7 @@
 Verification of checkpoints on a volume: the verifier pod, the meaning of its status, and its report.
 
 Only computes. The controller creates the pod (`healthd.controller.checkpoints.verifier_pods`). The program in it is
-`healthd checkpoints report`: it writes a `Report` to the container's termination message, which the kubelet reads.
+`healthd checkpoints report`: it writes a `VerificationReport` to the container's termination message.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ VOLUME = "/volume"
 """Where the verifier pod mounts the claim."""
 NO_SIDECARS = {"sidecar.istio.io/inject": "false"}
 """Prevents the injection of a proxy container, which would never end."""
-LAST_WORDS = "/dev/termination-log"
+TERMINATION_LOG = "/dev/termination-log"
 """The path of a container's termination message, unless its pod sets another path."""
-MOST_WORDS = 4096
+LONGEST_TERMINATION_LOG = 4096
 """Bytes of a termination message that a kubelet passes on."""
 MOST = 2**62
 """Every number is smaller than this."""
@@ -40,7 +40,7 @@ MOST_TOLERATIONS = MOST_NODES = 16
 """The pod must stay small for every gang. Tolerations and nodes only make it quicker to schedule."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class VerificationReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """What the verifier found. Sizes are bytes; paths are those in the verifier pod."""
 
     found: ChosenCheckpoint | None = None
@@ -56,16 +56,16 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     """Free space on the file system; -1: unknown."""
 
 
-class Save(msgspec.Struct, frozen=True, array_like=True):
+class SaveId(msgspec.Struct, frozen=True, array_like=True):
     """The identity of a save among the saves at one location."""
 
     step: int
     saved_ns: int
 
 
-def saves(checkpoints: Iterable[ChosenCheckpoint]) -> tuple[Save, ...]:
+def saves(checkpoints: Iterable[ChosenCheckpoint]) -> tuple[SaveId, ...]:
     """The saves of *checkpoints*. Paths are not compared: they differ between the pods that read them."""
-    return tuple(Save(each.step, each.saved_ns) for each in checkpoints)
+    return tuple(SaveId(each.step, each.saved_ns) for each in checkpoints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class VerifierFailed:
     """The pod ended without a report, or will never start; *why* is for people."""
 
     why: str
 
 
-Verdict = Busy | Broken | Report
+Verdict = Busy | VerifierFailed | VerificationReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class Order:
     quick: bool = False
     """Check only headers and sizes."""
     newer_than: int | None = None
-    doubted: tuple[Save, ...] = ()
+    doubted: tuple[SaveId, ...] = ()
     """Saves to use only when there is no other."""
     runs_as: RunsAs
     user: int = 65532
@@ -112,7 +112,7 @@ class Order:
     deadline: timedelta = timedelta(minutes=30)
 
 
-def fitted(report: Report, most: int = MOST_WORDS) -> bytes:
+def fitted(report: VerificationReport, most: int = LONGEST_TERMINATION_LOG) -> bytes:
     """*report* in at most *most* bytes: first its reasons are cut, then the oldest rejected ones are left out."""
     for length in _REASON_LENGTHS:
         short = [msgspec.structs.replace(each, reason=each.reason[:length]) for each in report.rejected]
@@ -133,36 +133,38 @@ def judge_verifier(pod: Pod, deadline: timedelta, now: datetime) -> Verdict:
         return report
     if end or pod.status.phase in ("Succeeded", "Failed"):
         why = pod.status.message or pod.status.reason or (end and (end.message or end.reason)) or "it does not say why"
-        return Broken(f"verifier pod {name} ended{f' with code {end.exit_code}' if end else ''}: {_line(why)}")
+        return VerifierFailed(f"verifier pod {name} ended{f' with code {end.exit_code}' if end else ''}: {_line(why)}")
     made = pod.metadata.creation_timestamp or now
     going = pod.metadata.deletion_timestamp
     if now - made >= deadline + PLACED_WITHIN or (going is not None and now - going >= PLACED_WITHIN):
-        return Broken(f"verifier pod {name} should have ended long ago: {pod.spec.node_name or 'no node'} is silent")
+        return VerifierFailed(
+            f"verifier pod {name} should have ended long ago: {pod.spec.node_name or 'no node'} is silent"
+        )
     if going is not None:
         return Busy(f"verifier pod {name} is being deleted")
     if pod.status.phase == "Running":
         return Busy(f"verifier pod {name} reads the checkpoints")
     waits = _what_it_waits_for(pod)
-    return Broken(waits) if now - made >= PLACED_WITHIN else Busy(waits)
+    return VerifierFailed(waits) if now - made >= PLACED_WITHIN else Busy(waits)
 
 
-def read_report(message: str | bytes) -> Report | None:
+def read_report(message: str | bytes) -> VerificationReport | None:
     """
     The report in a termination message; None when it is not a valid report.
 
     A user who can create pods in that namespace can write anything there, and people read it on terminals.
     """
     try:
-        report = msgspec.json.decode(message, type=Report) if message else None
+        report = msgspec.json.decode(message, type=VerificationReport) if message else None
     except msgspec.MsgspecError:
         return None
     if report is None or not _is_plausible(report):
         return None
-    told = [msgspec.structs.replace(each, reason=_line(each.reason)) for each in report.rejected]
-    return msgspec.structs.replace(report, rejected=told)
+    rejected = [msgspec.structs.replace(each, reason=_line(each.reason)) for each in report.rejected]
+    return msgspec.structs.replace(report, rejected=rejected)
 
 
-def _is_plausible(report: Report) -> bool:
+def _is_plausible(report: VerificationReport) -> bool:
     """Whether the numbers fit into a Kubernetes object, and the paths are printable."""
     named: list[ChosenCheckpoint | RejectedCheckpoint] = [*report.rejected]
     named += [report.found] if report.found else []
@@ -182,7 +184,7 @@ def _what_it_waits_for(pod: Pod) -> str:
         return f"verifier pod {name} waits for a node{f': {_line(unplaced[0])}' if unplaced else ''}"
     return (
         f"verifier pod {name} has not started on {pod.spec.node_name}: `kubectl describe pod -n "
-        f"{pod.metadata.namespace} {name}` tells what it waits for, an image or the volume"
+        f"{pod.metadata.namespace} {name}` shows what it waits for, an image or the volume"
     )
 
 
@@ -225,8 +227,8 @@ def _container(order: Order) -> dict[str, Any]:
         "name": CONTAINER,
         "image": order.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["healthd", "checkpoints", "report", order.folder, f"--to={LAST_WORDS}", *options],
-        "terminationMessagePath": LAST_WORDS,
+        "command": ["healthd", "checkpoints", "report", order.folder, f"--to={TERMINATION_LOG}", *options],
+        "terminationMessagePath": TERMINATION_LOG,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,

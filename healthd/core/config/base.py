@@ -9,7 +9,7 @@ from msgspec import Meta
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of every topic: immutable, every field has a default, and a key that nobody defined is an error."""
+    """Base of every topic: immutable, every field has a default, and an unknown key is an error."""
 
 
 def span(description: str, *, at_least: timedelta = timedelta(0)) -> Meta:

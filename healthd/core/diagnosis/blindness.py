@@ -149,6 +149,6 @@ def blind_now(samples: Sequence[Sample], expected: Mapping[str, str] = NOT_BLIND
     return sources.blind(max(sample.at for sample in samples)) if samples else {}
 
 
-def said_of(blind: Mapping[str, str]) -> str:
+def blindness_text(blind: Mapping[str, str]) -> str:
     """A sentence about what cannot be read, for a person."""
     return "; ".join(f"{source} cannot be read: {why}" for source, why in blind.items()) + "."

@@ -15,9 +15,9 @@ import msgspec
 
 from healthd.core.diagnosis.judgement import Judgement
 from healthd.core.diagnosis.xid import fades_after_hours
-from healthd.core.diagnosis.xid.words import Says, wordings
+from healthd.core.diagnosis.xid.words import WordingEffect, wordings
 
-TOLD_BY_THE_KERNEL = {
+KERNEL_REPORTED = {
     "gpu-lost": frozenset({"xid-79", "gpu-lost"}),
     "gpu-without-driver": frozenset({"gpu-probe-failed", "gpu-other-driver", "gpu-not-supported"}),
     "recovery-action": frozenset({"xid-154"}),
@@ -47,7 +47,7 @@ TOLD_BY_THE_KERNEL = {
 }
 """By fault: the rules of the kernel log that report it."""
 
-_CAUSE_OF = {rule: cause for cause, rules in TOLD_BY_THE_KERNEL.items() for rule in rules}
+_CAUSE_OF = {rule: cause for cause, rules in KERNEL_REPORTED.items() for rule in rules}
 
 
 def with_cause(judgement: Judgement) -> Judgement:
@@ -75,6 +75,6 @@ def stands_for(rule: str) -> timedelta | None:
     """
     if not is_the_kernels(rule):
         return None
-    if any(row.rule == rule and row.says is Says.ENDS for row in wordings()):
+    if any(row.rule == rule and row.says is WordingEffect.ENDS for row in wordings()):
         return timedelta(0)
     return timedelta(hours=fades_after_hours(rule)) or None

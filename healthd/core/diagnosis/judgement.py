@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from healthd.core.api.model import Action, Blame, Severity
+from healthd.core.api.model import Blame, RepairAction, Severity
 from healthd.core.diagnosis.klog.message import Load
 from healthd.core.diagnosis.tiers import ADVICE, Tier, all_tiers
 
@@ -29,7 +29,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     rule: str
     severity: Severity
-    action: Action
+    action: RepairAction
     blame: Blame
     quarantines: bool
     message: str

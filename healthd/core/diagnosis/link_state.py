@@ -16,7 +16,7 @@ ENOUGH_PEERS = 3
 """A port that was never up counts as missing once this many others of its kind are up: of two, one may be a spare."""
 
 
-class Link(StrEnum):
+class LinkState(StrEnum):
     """The value of the reading `ib.link` for a port."""
 
     UP = "up"
@@ -49,7 +49,7 @@ class PortSeen:
     on_rail: bool
 
 
-def judge_links(ports: Mapping[str, PortSeen]) -> dict[str, Link]:
+def judge_links(ports: Mapping[str, PortSeen]) -> dict[str, LinkState]:
     """The link reading of each port."""
     up = Counter(port.kind for port in ports.values() if _is_up(port))
     known = Counter(port.kind for port in ports.values())
@@ -62,16 +62,16 @@ def usual(rates: Counter[float]) -> float:
     return rate if count >= ENOUGH_PEERS and 2 * count > rates.total() else 0
 
 
-def _judge(port: PortSeen, up: int, of: int) -> Link:
+def _judge(port: PortSeen, up: int, of: int) -> LinkState:
     if _is_up(port):
-        return Link.UP
+        return LinkState.UP
     if port.is_off:
-        return Link.DISABLED if port.was_up else Link.UNUSED
+        return LinkState.DISABLED if port.was_up else LinkState.UNUSED
     if port.phys_state == "LinkUp":
-        return Link.NO_MANAGER
+        return LinkState.NO_MANAGER
     if port.was_up:
-        return Link.DOWN if port.on_rail else Link.DOWN_OFF_RAIL
-    return Link.NEVER_UP if up >= ENOUGH_PEERS and 2 * up > of else Link.UNUSED
+        return LinkState.DOWN if port.on_rail else LinkState.DOWN_OFF_RAIL
+    return LinkState.NEVER_UP if up >= ENOUGH_PEERS and 2 * up > of else LinkState.UNUSED
 
 
 def _is_up(port: PortSeen) -> bool:

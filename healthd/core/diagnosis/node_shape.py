@@ -15,7 +15,7 @@ from dataclasses import replace
 import msgspec
 
 from healthd.core.api import Shape
-from healthd.core.diagnosis.link_state import Link
+from healthd.core.diagnosis.link_state import LinkState
 from healthd.core.diagnosis.readings import NODE, Reading, Sample
 
 NO_SHAPE = Shape()
@@ -24,7 +24,7 @@ _COUNTED = {"pcie.gpus": "gpus", "ib.devices": "rdma_devices", "host.memory_kb":
 """By reading of the node: the field that keeps its best value."""
 _RATES = frozenset({"ib.rate", "eth.speed"})
 _LINKS = {"ib.link": "ib.up_since_boot", "eth.link": "eth.up_since_boot"}
-_NEVER_UP = frozenset({Link.UNUSED, Link.NEVER_UP})
+_NEVER_UP = frozenset({LinkState.UNUSED, LinkState.NEVER_UP})
 _SOURCES = frozenset({"pcie", "infiniband", "infiniband-counters", "ethernet", "ethernet-counters", "host"})
 _TOLERATED_MEMORY = 0.98
 """The kernel reserves a little more or less memory after each boot. A module is larger than this."""

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from healthd.core.api.model import Action, Blame, Severity
+from healthd.core.api.model import Blame, RepairAction, Severity
 from healthd.core.config import JudgePolicy, SiteRule, format_duration
 from healthd.core.diagnosis.signals.rule import (
     AtLeast,
@@ -33,7 +33,7 @@ from healthd.core.diagnosis.tiers import tier
 from healthd.core.diagnosis.xid import RECOVERY_RULE, Code, SwitchCode, Wording, rules, sxid_codes, wordings, xid_codes
 from healthd.core.diagnosis.xid.judge import LOST_RULE
 from healthd.core.diagnosis.xid.nvlink import TIERS_OF_74, TIERS_OF_LINKS
-from healthd.core.diagnosis.xid.words import Says
+from healthd.core.diagnosis.xid.words import WordingEffect
 
 KERNEL_LOG = "kernel log"
 ONCE = "once"
@@ -50,11 +50,11 @@ class Mode(StrEnum):
     """There are no findings."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RuleOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What follows. *when* is empty where only one outcome is possible."""
 
     severity: Severity
-    action: Action
+    action: RepairAction
     quarantines: bool
     when: str = ""
 
@@ -70,7 +70,7 @@ class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
     reads: str
     """The messages or the reading, for a person."""
     threshold: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RuleOutcome, ...]
     blame: Blame = Blame.UNKNOWN
     advice: str = ""
     """What a person should do, where the action does not make that clear."""
@@ -114,9 +114,9 @@ def kernel_rules() -> Iterator[RuleRow]:
     yield _by_word("sxid-unknown-*", "a switch error that is not in the catalogue", fatal="fabric", other="unknown")
     yield _simple(LOST_RULE, "the GPU is gone from the PCIe bus", "fallen off the bus", "reboot", Blame.DEVICE)
     yield _simple(
-        KMSG_LOST, "kernel records were overwritten before anybody read them", "numbers of records", "records_lost"
+        KMSG_LOST, "kernel records were overwritten before they were read", "numbers of records", "records_lost"
     )
-    yield from _of_words()
+    yield from _of_wordings()
 
 
 def check_pattern(pattern: str) -> str:
@@ -132,12 +132,12 @@ def check_tier_of(rule: str, tier_name: str) -> None:
     if row is None or row.rule in {RECOVERY_RULE, KMSG_LOST}:
         raise ValueError(f"no rule {rule!r} can have another tier; `healthd rules` lists them")
     if tier(tier_name).quarantines and row.blame is Blame.APPLICATION:
-        raise ValueError(f"{rule} tells of faults of the application, so any process could take nodes out of service")
+        raise ValueError(f"{rule} reports faults of the application, so any process could take nodes out of service")
 
 
-def _outcome(name: str, when: str = "") -> Outcome:
+def _outcome(name: str, when: str = "") -> RuleOutcome:
     known = tier(name)
-    return Outcome(severity=known.severity, action=known.action, quarantines=known.quarantines, when=when)
+    return RuleOutcome(severity=known.severity, action=known.action, quarantines=known.quarantines, when=when)
 
 
 def _simple(rule: str, what: str, reads: str, tier_name: str, blame: Blame = Blame.UNKNOWN) -> RuleRow:
@@ -169,14 +169,14 @@ def _of_xid(code: Code) -> RuleRow:
     return msgspec.structs.replace(row, blame=tier(code.tier).blame or code.blame, advice=tier(code.tier).advice)
 
 
-def _outcomes_of_xid(code: Code) -> tuple[Outcome, ...]:
+def _outcomes_of_xid(code: Code) -> tuple[RuleOutcome, ...]:
     if code.tier == "driver":
-        told = [
-            Outcome(severity=one.severity, action=one.action, quarantines=one.quarantines, when=f"to {one.label}")
+        rows_of = [
+            RuleOutcome(severity=one.severity, action=one.action, quarantines=one.quarantines, when=f"to {one.label}")
             for one in rules().recovery
             if not one.clears
         ]
-        return (*told, _outcome("undecided", "to a number that is not known"))
+        return (*rows_of, _outcome("undecided", "to a number that is not known"))
     if code.tier == "decode":
         names = TIERS_OF_74 if code.code == 74 else TIERS_OF_LINKS
         return tuple(_outcome(name, f"registers: {name.replace('_', ' ')}") for name in sorted(names))
@@ -202,14 +202,14 @@ def _by_word(rule: str, what: str, *, fatal: str, other: str) -> RuleRow:
     )
 
 
-def _of_words() -> Iterator[RuleRow]:
+def _of_wordings() -> Iterator[RuleRow]:
     """Messages of several drivers may share one rule."""
-    told: dict[str, list[Wording]] = {}
+    rows_of: dict[str, list[Wording]] = {}
     for row in wordings():
-        if row.says is Says.RAISES:
-            told.setdefault(row.rule, []).append(row)
-    ended = {row.rule for row in wordings() if row.says is Says.ENDS}
-    for rule, rows in told.items():
+        if row.says is WordingEffect.RAISES:
+            rows_of.setdefault(row.rule, []).append(row)
+    ended = {row.rule for row in wordings() if row.says is WordingEffect.ENDS}
+    for rule, rows in rows_of.items():
         yield _of_wording(rule, rows, ends=rule in ended)
 
 
@@ -222,7 +222,7 @@ def _of_wording(rule: str, rows: list[Wording], *, ends: bool) -> RuleRow:
         rule=rule,
         source=KERNEL_LOG,
         what=first.summary,
-        reads="; ".join(dict.fromkeys(_words(row) for row in rows)),
+        reads="; ".join(dict.fromkeys(_wording_text(row) for row in rows)),
         threshold=f"{many}, until the kernel says that it is over" if ends else many,
         outcomes=tuple(_outcome(name) for name in dict.fromkeys(row.tier for row in rows)),
         blame=known.blame or first.blame,
@@ -231,7 +231,7 @@ def _of_wording(rule: str, rows: list[Wording], *, ends: bool) -> RuleRow:
     )
 
 
-def _words(row: Wording) -> str:
+def _wording_text(row: Wording) -> str:
     words = f"{row.kind}: {' | '.join(row.any)}" if row.any else f"{row.kind}: any"
     also = f" with {' | '.join(row.also)}" if row.also else ""
     return words + also + (" (uncorrected)" if row.fatal else "")

@@ -40,7 +40,7 @@ TIERS = (
 DEVICE = "<device>"
 LONGEST_PATTERN = 200
 MOST_STARS = 8
-LEAST_SAID = 4
+LEAST_LITERAL = 4
 """Letters and digits that a pattern must have beside the driver's name."""
 SHORTEST = timedelta(minutes=1)
 """Of a time window: sources are sampled every few seconds to every minute. A shorter window cannot be counted."""
@@ -95,8 +95,8 @@ def parse_pattern(text: str) -> LinePattern:
     driver = _DRIVER.match(beginning)
     if driver is None or "\\" in beginning:
         raise ValueError("must begin with the name of a driver and a colon or a blank, such as `mydrv: `")
-    said = (beginning[driver.end() :], behind, *pieces)
-    if sum(char.isalnum() for part in said for char in part) < LEAST_SAID:
+    literal = (beginning[driver.end() :], behind, *pieces)
+    if sum(char.isalnum() for part in literal for char in part) < LEAST_LITERAL:
         raise ValueError(f"fits nearly every line of {driver[0].strip(': ')}; say more of the line")
     address = f"(?P<device>{FULL_ADDRESS})" if device else ""
     return LinePattern(beginning, re.compile(re.escape(beginning) + address + re.escape(behind)), tuple(pieces))

@@ -7,16 +7,16 @@ from functools import cache
 
 import msgspec
 
-from healthd.core.api.model import Action, Blame, Severity
+from healthd.core.api.model import Blame, RepairAction, Severity
 
 ADVICE = {
-    Action.NONE: "Nothing to do.",
-    Action.CHECK_APP: "Tell the owner of the job; the device is fine.",
-    Action.RESTART_APP: "Restart the job.",
-    Action.RESET_GPU: "Reset the GPU.",
-    Action.REBOOT_NODE: "Reboot the node.",
-    Action.INSPECT: "Look at it: diagnostics, seat, cable, power, cooling.",
-    Action.CONTACT_SUPPORT: "Replace the part.",
+    RepairAction.NONE: "Nothing to do.",
+    RepairAction.CHECK_APP: "Tell the owner of the job; the device is fine.",
+    RepairAction.RESTART_APP: "Restart the job.",
+    RepairAction.RESET_GPU: "Reset the GPU.",
+    RepairAction.REBOOT_NODE: "Reboot the node.",
+    RepairAction.INSPECT: "Look at it: diagnostics, seat, cable, power, cooling.",
+    RepairAction.CONTACT_SUPPORT: "Replace the part.",
 }
 
 
@@ -25,7 +25,7 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
 
     tier: str
     severity: Severity
-    action: Action
+    action: RepairAction
     reason: str
     advice: str = ""
     """What a person should do, where the action alone does not make that clear."""

@@ -31,9 +31,9 @@ LEAST_SIGMA = 0.5
 """In powers of two. When all ports are equal, six of these are a growth eight times that of the others."""
 PEERS = 8
 """With fewer ports than this, nothing is known about the usual growth."""
-CROWD = 0.05
+CONGESTED_SHARE = 0.05
 """A larger share of a rail's ports does not break at the same time: when more are outliers, the cause is the rail."""
-CROWD_LEAST = 3
+CONGESTED_LEAST = 3
 """On a small cluster, also more ports than this number must be outliers."""
 CONGESTED = 0.25
 """A rail is congested when this share of its ports counts congestion marks, even if all count the same."""
@@ -141,8 +141,8 @@ class Fabric:
     def nodes_congested(self) -> dict[int, int]:
         """By rail: how many nodes are congested, by the counter with the most nodes; 0 without congestion."""
         nodes = dict.fromkeys(self.rails, 0)
-        for crowd in self.congested:
-            nodes[crowd.track.rail] = max(nodes[crowd.track.rail], crowd.nodes)
+        for congestion in self.congested:
+            nodes[congestion.track.rail] = max(nodes[congestion.track.rail], congestion.nodes)
         return nodes
 
 
@@ -166,8 +166,8 @@ class Survey:
             if nic.rail is None or not nic.growth:
                 continue
             counts = self._counts.setdefault((nic.rail, nic.family, nic.rate_gbps), {})
-            for counter, told in nic.growth.items():
-                power = min(max(told, 0), HIGHEST)
+            for counter, count in nic.growth.items():
+                power = min(max(count, 0), HIGHEST)
                 if counter not in counts:
                     counts[counter] = [0] * (HIGHEST + 1)
                 counts[counter][power] += 1
@@ -186,9 +186,9 @@ class Survey:
         counted = {Track(*where, counter): of for where, each in self._counts.items() for counter, of in each.items()}
         ports = {track: sum(counts) for track, counts in counted.items() if sum(counts) >= PEERS}
         far = {track: list(self._far(track, _usual(counted[track]))) for track in ports}
-        crowds = [_crowd(track, ports[track], self._raised.get(track, set()), far[track]) for track in ports]
-        congested = sorted(crowd for crowd in crowds if crowd is not None)
-        closed = {crowd.track.where for crowd in congested}
+        found = [_congestion(track, ports[track], self._raised.get(track, set()), far[track]) for track in ports]
+        congested = sorted(congestion for congestion in found if congestion is not None)
+        closed = {congestion.track.where for congestion in congested}
         out = [one for track, ones in far.items() if track.where not in closed for one in ones]
         out.sort(key=lambda one: (-one.score, one.node, one.device, one.port, one.track))
         return Fabric(out, congested, frozenset(track.rail for track in ports))
@@ -236,11 +236,11 @@ def _of_node(nics: Sequence[Nic], track: Track) -> float:
     return median_low(powers) if len(powers) >= NODE_PORTS else -NODE_FAR
 
 
-def _crowd(track: Track, ports: int, raised: AbstractSet[str], far: Sequence[Outlier]) -> Congestion | None:
+def _congestion(track: Track, ports: int, raised: AbstractSet[str], far: Sequence[Outlier]) -> Congestion | None:
     """The congestion of a rail with *ports* ports, if so many nodes have high counts; None when they are few."""
     if track.counter in LEAST and len(raised) >= CONGESTED * ports:
         return Congestion(track, len(raised))
-    if len(far) > max(CROWD_LEAST, CROWD * ports):
+    if len(far) > max(CONGESTED_LEAST, CONGESTED_SHARE * ports):
         return Congestion(track, len({one.node for one in far}))
     return None
 

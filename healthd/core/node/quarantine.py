@@ -20,9 +20,9 @@ from healthd.core.api import (
     Node,
     Taint,
 )
-from healthd.core.api.model import Action, Blame, Finding, Severity
+from healthd.core.api.model import Blame, Finding, RepairAction, Severity
 from healthd.core.config import GiveBack
-from healthd.core.untrusted import Moment, Unreadable, read_json
+from healthd.core.untrusted import InvalidText, Moment, read_json
 
 OWNER = "healthd"
 
@@ -50,7 +50,7 @@ class Quarantine(msgspec.Struct, frozen=True):
     record: Record
 
 
-class Hold(msgspec.Struct, frozen=True):
+class RestoreSlots(msgspec.Struct, frozen=True):
     """Take the slots that a quarantine lacks, because they were deleted: without them the budget does not count it."""
 
 
@@ -70,7 +70,7 @@ class Keep(msgspec.Struct, frozen=True):
     """Nothing to do."""
 
 
-Decision = Quarantine | Hold | Release | Await | Keep
+Decision = Quarantine | RestoreSlots | Release | Await | Keep
 
 
 def read_record(node: Node) -> Record | None:
@@ -80,7 +80,7 @@ def read_record(node: Node) -> Record | None:
         return None
     try:
         record = read_json(raw, Record)
-    except Unreadable:
+    except InvalidText:
         return None
     return record if record.owner == OWNER else None
 
@@ -109,7 +109,7 @@ def decide(
     awaits = ours is not None and give_back is GiveBack.REPAIRED and not _was_repaired(findings, ours, repaired)
     is_uncounted = not holds_slots if lacks_slots is None else lacks_slots
     if ours is not None and is_uncounted and (worst is not None or awaits):
-        return Hold()
+        return RestoreSlots()
     if worst is not None or (ours is None and not holds_slots):
         return Keep()
     why = _why_released(findings, ours)
@@ -134,7 +134,7 @@ def finding_of(record: Record) -> Finding:
         also=record.also,
         watched=record.watched,
         severity=Severity.ERROR,
-        action=Action.INSPECT,
+        action=RepairAction.INSPECT,
         blame=Blame.UNKNOWN,
         message=record.message,
         raised_at=record.seen_at or record.since,

@@ -23,7 +23,7 @@ from healthd.core.api import Cause, ObjectMeta, Recovery, RecoverySpec
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.fencing import fencing
-from healthd.core.recovery.gang import UNREADABLE, Ending, GangView, Root
+from healthd.core.recovery.gang import UNREADABLE, GangView, Root, RootOutcome
 from healthd.core.recovery.planning import choosing, reserving
 from healthd.core.recovery.situation import Decision, Situation, begin, enter, stopped_at
 from healthd.core.recovery.starting import confirming, starting
@@ -84,7 +84,7 @@ def decide(
         return enter(status, Phase.SUPERSEDED, "the gang was deleted", now)
     phase = status.held_in if status.phase is Phase.HELD and status.held_in else status.phase
     situation = Situation(recovery, status, phase, view, root, tuple(faults), policy, now, refusal)
-    if root.invalid and root.ending is Ending.NOT_ENDED:
+    if root.invalid and root.ending is RootOutcome.NOT_ENDED:
         return situation.hold(f"{UNREADABLE}: {'; '.join(root.invalid)}")
     if status.phase is Phase.HELD and status.message.startswith(UNREADABLE):
         return situation.enter(phase, "the gang can be read again")

@@ -38,17 +38,17 @@ def window_left(s: Situation) -> timedelta:
     left = s.policy.fault_window - (s.now - stopped_at(s.recovery))
     if not NOTHING < left <= s.policy.fault_window + CLOCKS_DIFFER:  # do not wait for a clock that was set back
         return NOTHING
-    return NOTHING if _all_is_told(s) else left
+    return NOTHING if _is_complete(s) else left
 
 
-def _all_is_told(s: Situation) -> bool:
-    heard = [s.view.heard(node) for node in sorted({pod.node for pod in s.status.pods if pod.node})]
-    if not heard:
+def _is_complete(s: Situation) -> bool:
+    reports = [s.view.witness_report(node) for node in sorted({pod.node for pod in s.status.pods if pod.node})]
+    if not reports:
         return False
-    if all(each.no_witness for each in heard):
+    if all(each.no_witness for each in reports):
         return True
     stopped = stopped_at(s.recovery)  # ranks that ended by themselves had ended by then, as far as is known
-    moments = [each.until for each in heard if not each.no_witness]
+    moments = [each.until for each in reports if not each.no_witness]
     return _was_ended_from_outside(s) and all(at is not None and stopped <= at <= s.now for at in moments)
 
 

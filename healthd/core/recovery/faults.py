@@ -49,7 +49,7 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
     causes += [_gone(index, now) for index in (view.root.gone if view.root else ())]
     if not causes and (hang := _hang(view, members(view), policy, now)):
         causes.append(hang)
-    return sorted(causes, key=lambda cause: _TELLING.index(cause.kind))
+    return sorted(causes, key=lambda cause: _BY_PRIORITY.index(cause.kind))
 
 
 def lost_members(view: GangView) -> list[Pod]:
@@ -92,7 +92,7 @@ def _unfinished(view: GangView) -> list[Pod]:
     return with_seats(here, root) if len(here) > root.world or any(map(_is_lost, here)) else here
 
 
-_TELLING = [CauseKind.HARDWARE, CauseKind.INTERRUPTED, CauseKind.SOFTWARE, CauseKind.HANG]
+_BY_PRIORITY = [CauseKind.HARDWARE, CauseKind.INTERRUPTED, CauseKind.SOFTWARE, CauseKind.HANG]
 
 
 def blames_node(cause: Cause) -> bool:
@@ -190,7 +190,7 @@ def _ran(end: Terminated) -> timedelta:
 
 
 def _gone(index: str, now: datetime) -> Cause:
-    return Cause(kind=CauseKind.INTERRUPTED, message=f"{index} is gone, and nobody makes it again", at=now)
+    return Cause(kind=CauseKind.INTERRUPTED, message=f"{index} is gone, and nothing creates it again", at=now)
 
 
 def _rank_failure(pod: Pod, view: GangView, now: datetime) -> Cause:
@@ -200,8 +200,10 @@ def _rank_failure(pod: Pod, view: GangView, now: datetime) -> Cause:
     how = "was deleted" if deleted else pod.status.message or pod.status.reason
     if ended is not None and kind is CauseKind.SOFTWARE:
         # The pod's message adds to the exit code: the command was not found, or the memory ran out.
-        said = f": {pod.status.message}" if pod.status.message and pod.status.reason not in ("", "Error") else ""
-        how = (f"was killed (signal {ended.signal})" if ended.signal else f"exited with code {ended.exit_code}") + said
+        message = f": {pod.status.message}" if pod.status.message and pod.status.reason not in ("", "Error") else ""
+        how = (
+            f"was killed (signal {ended.signal})" if ended.signal else f"exited with code {ended.exit_code}"
+        ) + message
     return Cause(
         kind=kind,
         message=f"{view.terms.named(pod.metadata.name, index_of(pod))} {how}",

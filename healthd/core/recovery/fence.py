@@ -42,7 +42,7 @@ ENDED_BY_KUBELET = frozenset({"PodFailed", "PodCompleted"})
 """Reasons of the pod condition ContainersReady that only a kubelet writes, when the pod has ended."""
 CLOCKS_DIFFER = timedelta(minutes=1)
 """A timestamp further in the future is a mistake: it would prove the end of pods that have not started yet."""
-LONGEST_WORD = 200
+LONGEST_OVERRIDE = 200
 """Characters of a person's override that are kept with each pod."""
 ALL = "all"
 """In a person's override: every pod that has no proof yet."""
@@ -61,10 +61,10 @@ def fence_pods(
     vanished = [pod for pod in view.deleted if _is_of_this_attempt(pod, view) and not _is_older(pod, since)]
     for pod in sorted((*vanished, *(pod for pod in view.pods if _may_write(pod, view))), key=_age):
         fenced.setdefault(pod.metadata.uid, _fenced(pod))
-    said: dict[str, list[Pod]] = {}
+    seen: dict[str, list[Pod]] = {}
     for pod in (*view.deleted, *view.pods):
-        said.setdefault(pod.metadata.uid, []).append(pod)
-    return [_with_proof(pod, said.get(pod.uid, []), view, now) for pod in fenced.values()]
+        seen.setdefault(pod.metadata.uid, []).append(pod)
+    return [_with_proof(pod, seen.get(pod.uid, []), view, now) for pod in fenced.values()]
 
 
 def unproven(pods: Sequence[FencedPod], terms: Terms = KUBERNETES) -> list[str]:
@@ -73,14 +73,14 @@ def unproven(pods: Sequence[FencedPod], terms: Terms = KUBERNETES) -> list[str]:
     return [terms.named(pod.name, pod.index) + (f" on {pod.node}" if pod.node else "") for pod in open_ends]
 
 
-def overridden(pods: Sequence[FencedPod], said: str) -> list[FencedPod]:
+def overridden(pods: Sequence[FencedPod], seen: str) -> list[FencedPod]:
     """
     *pods*, where a person's override replaces each missing proof.
 
-    *said* is the value of the annotation: `all`, or names of nodes; after a colon, any text for the record.
+    *seen* is the value of the annotation: `all`, or names of nodes; after a colon, any text for the record.
     """
-    names = {name for name in re.split(r"[\s,]+", said.partition(":")[0]) if name}
-    proof = f"a person answers for it ({ANNOTATION_FENCE_OVERRIDE}: {said.strip()[:LONGEST_WORD]})"
+    names = {name for name in re.split(r"[\s,]+", seen.partition(":")[0]) if name}
+    proof = f"a person answers for it ({ANNOTATION_FENCE_OVERRIDE}: {seen.strip()[:LONGEST_OVERRIDE]})"
     return [replace(p, proof=proof) if not p.proof and names & {ALL, p.node} else p for p in pods]
 
 
@@ -113,23 +113,23 @@ def _fenced(pod: Pod) -> FencedPod:
     )
 
 
-def _with_proof(fenced: FencedPod, said: Sequence[Pod], view: GangView, now: datetime) -> FencedPod:
+def _with_proof(fenced: FencedPod, seen: Sequence[Pod], view: GangView, now: datetime) -> FencedPod:
     if fenced.proof:
         return fenced
-    bound = next((pod for pod in said if pod.spec.node_name), None)
+    bound = next((pod for pod in seen if pod.spec.node_name), None)
     if bound is not None and not fenced.node:
         fenced = _fenced(bound)
     if not fenced.node:
         # A pod that another controller recorded may be missing in this controller's cache: that does not prove it gone.
-        never_ran = all(will_not_run(pod) for pod in said) if said else view.is_listed
+        never_ran = all(will_not_run(pod) for pod in seen) if seen else view.is_listed
         return replace(fenced, proof="it was never bound to a node" if never_ran else "")
     node, health = view.nodes.get(fenced.node), view.health.get(fenced.node)
     fenced = _with_boots(fenced, node, health)
     words = (
         _rebooted(fenced, node, health),
-        _without_processes(fenced, said, health),
+        _without_processes(fenced, seen, health),
         _powered_off(fenced, node, now),
-        *(_ended_by_kubelet(pod, view.terms) for pod in said),
+        *(_ended_by_kubelet(pod, view.terms) for pod in seen),
     )
     return replace(fenced, proof=next(filter(None, words), ""))
 
@@ -167,13 +167,13 @@ def is_another_boot(fenced: FencedPod, boot_id: str) -> bool:
     return bool(boot_id) and not any(is_same(known, boot_id) for known in (fenced.boot_id, fenced.agent_boot_id))
 
 
-def _without_processes(fenced: FencedPod, said: Sequence[Pod], health: NodeHealth | None) -> str:
+def _without_processes(fenced: FencedPod, seen: Sequence[Pod], health: NodeHealth | None) -> str:
     """
     The agent's report. A pod whose containers restart when they fail has pauses without any process. So only a report
     from after the pod's deletion counts: from then on its kubelet starts nothing any more, or is dead.
     """
     end = next((end for end in health.status.gone_pods if end.uid == fenced.uid), None) if health else None
-    restarting = [pod for pod in said if pod.spec.restart_policy != "Never"]
+    restarting = [pod for pod in seen if pod.spec.restart_policy != "Never"]
     if end is None or any(not _was_deleted_by(pod, end.at) for pod in restarting):
         return ""
     return f"the agent on {fenced.node} saw its last process end"
@@ -209,17 +209,17 @@ def _ended_by_kubelet(pod: Pod, terms: Terms) -> str:
     if not status.container_statuses:
         rejected = status.phase == "Failed" and status.message.startswith(REJECTED)
         return f"the kubelet of {node} did not admit it" if rejected else ""
-    final = _kubelet_says_over(pod) or (pod.spec.restart_policy == "Never" and not status.init_container_statuses)
+    final = _has_final_status(pod) or (pod.spec.restart_policy == "Never" and not status.init_container_statuses)
     if not final:
         return ""
     if all(map(_has_ended, (*status.init_container_statuses, *status.container_statuses))):
         return terms.ended_on(node)
-    if _kubelet_says_over(pod) and _never_got_to_run(status.container_statuses, status.init_container_statuses):
+    if _has_final_status(pod) and _never_got_to_run(status.container_statuses, status.init_container_statuses):
         return f"the kubelet of {node} ended it before its containers started"
     return ""
 
 
-def _kubelet_says_over(pod: Pod) -> bool:
+def _has_final_status(pod: Pod) -> bool:
     """
     The kubelet itself reports that the pod has ended, not only that its containers are down at the moment.
 

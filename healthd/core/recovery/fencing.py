@@ -42,8 +42,8 @@ def _overridden(s: Situation) -> Decision | None:
     pods = overridden(s.status.pods, said)
     if pods == s.status.pods:
         return None
-    word = FenceOverride(said=said, attempt=s.status.attempt)
-    return Decision(record=replace(s.status, pods=pods, fence_override=word), reason=f"a person answers: {said}")
+    override = FenceOverride(said=said, attempt=s.status.attempt)
+    return Decision(record=replace(s.status, pods=pods, fence_override=override), reason=f"a person answers: {said}")
 
 
 def _without_proof(s: Situation, open_ends: list[str]) -> Decision:

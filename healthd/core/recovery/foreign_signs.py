@@ -53,7 +53,7 @@ class Effect(StrEnum):
 STRENGTH = {effect: strength for strength, effect in enumerate(reversed(Effect))}
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SignRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
     One rule for a sign.
 
@@ -92,12 +92,12 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SignRules:
     """The active rows, by the carrier and the key that they match."""
 
-    rows: Mapping[tuple[Carrier, str], tuple[Row, ...]] = field(default_factory=dict)
+    rows: Mapping[tuple[Carrier, str], tuple[SignRule, ...]] = field(default_factory=dict)
 
-    def at(self, carrier: Carrier, key: str) -> tuple[Row, ...]:
+    def at(self, carrier: Carrier, key: str) -> tuple[SignRule, ...]:
         """The rows for one key."""
         return self.rows.get((carrier, key), ())
 
@@ -106,23 +106,23 @@ class Rules:
         return [key for on, key in self.rows if on is carrier]
 
 
-def rules_of(policy: ForeignPolicy) -> Rules:
+def rules_of(policy: ForeignPolicy) -> SignRules:
     """The built-in rows that *policy* does not switch off, and the rows that it adds."""
     if not policy.enabled:
-        return Rules()
+        return SignRules()
     rows = [row for row in known_rows().values() if row.name not in policy.off]
-    by_place: dict[tuple[Carrier, str], list[Row]] = {}
+    by_place: dict[tuple[Carrier, str], list[SignRule]] = {}
     for row in [*rows, *map(parse_row, policy.rows)]:
         by_place.setdefault((row.on, row.key), []).append(row)
-    return Rules({place: tuple(group) for place, group in by_place.items()})
+    return SignRules({place: tuple(group) for place, group in by_place.items()})
 
 
 @cache
-def known_rows() -> Mapping[str, Row]:
+def known_rows() -> Mapping[str, SignRule]:
     """The built-in rows, by name."""
     raw = pkgutil.get_data("healthd.core.recovery", "foreign_signs.json")
     assert raw is not None
-    return {row.name: row for row in msgspec.json.decode(raw, type=list[Row])}
+    return {row.name: row for row in msgspec.json.decode(raw, type=list[SignRule])}
 
 
 _ROW = re.compile(
@@ -133,7 +133,7 @@ GRAMMAR = "condition|taint|label|annotation KEY[=VALUE,VALUE…] [reason REASON,
 """The syntax of a row in the configuration."""
 
 
-def parse_row(text: str) -> Row:
+def parse_row(text: str) -> SignRule:
     """Parses one row of the configuration. Raises ValueError with a message for the operator."""
     match = _ROW.fullmatch(" ".join(text.split()))
     if match is None:
@@ -142,16 +142,16 @@ def parse_row(text: str) -> Row:
     parse_duration(after)
     if match["reasons"] and match["on"] != Carrier.CONDITION:
         raise ValueError(f"only a condition has a reason: {text!r}")
-    said = f"={match['values']}" if match["values"] else ""
-    return Row(
-        name=f"{match['on']} {match['key']}{said}",
+    matched = f"={match['values']}" if match["values"] else ""
+    return SignRule(
+        name=f"{match['on']} {match['key']}{matched}",
         on=Carrier(match["on"]),
         key=match["key"],
         values=tuple(match["values"].split(",")) if match["values"] else (),
         reasons=tuple(match["reasons"].split(",")) if match["reasons"] else (),
         after=after,
         effect=Effect(match["effect"]),
-        says=f"it has the {match['on']} {match['key']}{said}",
+        says=f"it has the {match['on']} {match['key']}{matched}",
         source="configuration",
     )
 
@@ -162,14 +162,14 @@ def check_name(name: str) -> None:
         raise ValueError(f"there is no row {name!r}; the rows are {', '.join(sorted(known_rows()))}")
 
 
-def signs_on(node: Node, rules: Rules, now: datetime) -> list[Sign]:
+def signs_on(node: Node, rules: SignRules, now: datetime) -> list[Sign]:
     """Every sign on *node* that has been present for long enough, the strongest first."""
     found = [*_conditions(node, rules), *_taints(node, rules), *_notes(node, rules)]
-    ripe = [_sign(node, row, since, told) for row, since, told in found if _is_ripe(row, since, now)]
+    ripe = [_sign(node, row, since, detail) for row, since, detail in found if _is_ripe(row, since, now)]
     return sorted(ripe, key=lambda sign: STRENGTH[sign.effect], reverse=True)
 
 
-def reader(nodes: Mapping[str, Node], rules: Rules, now: datetime) -> Callable[[str], Sign | None]:
+def reader(nodes: Mapping[str, Node], rules: SignRules, now: datetime) -> Callable[[str], Sign | None]:
     """A function from a node name to the strongest sign there. Computed on demand: most nodes are never asked for."""
 
     def strongest(name: str) -> Sign | None:
@@ -179,27 +179,27 @@ def reader(nodes: Mapping[str, Node], rules: Rules, now: datetime) -> Callable[[
     return strongest
 
 
-Found = tuple[Row, datetime | None, str]
+Found = tuple[SignRule, datetime | None, str]
 """A row that matches, since when, and the detector's own text."""
 
 
-def _conditions(node: Node, rules: Rules) -> Iterator[Found]:
+def _conditions(node: Node, rules: SignRules) -> Iterator[Found]:
     for condition in node.status.conditions:
         for row in rules.at(Carrier.CONDITION, condition.type):
             counts = condition.status in (row.values or ("True",))
             if counts and (not row.reasons or condition.reason in row.reasons):
-                told = ": ".join(filter(None, (condition.reason, condition.message)))
-                yield row, condition.last_transition_time, f"{condition.type} is {condition.status}, {told}"
+                detail = ": ".join(filter(None, (condition.reason, condition.message)))
+                yield row, condition.last_transition_time, f"{condition.type} is {condition.status}, {detail}"
 
 
-def _taints(node: Node, rules: Rules) -> Iterator[Found]:
+def _taints(node: Node, rules: SignRules) -> Iterator[Found]:
     for taint in node.spec.taints:
         for row in rules.at(Carrier.TAINT, taint.key):
             if not row.values or taint.value in row.values:
                 yield row, taint.time_added, f"taint {taint.key}{f'={taint.value}' if taint.value else ''}"
 
 
-def _notes(node: Node, rules: Rules) -> Iterator[Found]:
+def _notes(node: Node, rules: SignRules) -> Iterator[Found]:
     """Labels, annotations, and a deletion that has begun. The age of labels and annotations is unknown."""
     meta = node.metadata
     for carrier, notes in ((Carrier.LABEL, meta.labels), (Carrier.ANNOTATION, meta.annotations)):
@@ -213,13 +213,13 @@ def _notes(node: Node, rules: Rules) -> Iterator[Found]:
             yield row, meta.deletion_timestamp, f"deleted at {meta.deletion_timestamp:%H:%M:%S}"
 
 
-def _is_ripe(row: Row, since: datetime | None, now: datetime) -> bool:
+def _is_ripe(row: SignRule, since: datetime | None, now: datetime) -> bool:
     """Whether the sign has lasted for `row.after`. A sign of unknown age has an age of zero."""
     wanted = parse_duration(row.after)
     return not wanted or (since is not None and now - since >= wanted)
 
 
-def _sign(node: Node, row: Row, since: datetime | None, told: str) -> Sign:
+def _sign(node: Node, row: SignRule, since: datetime | None, detail: str) -> Sign:
     name = node.metadata.name
     lasts = (
         f" for {format_duration(parse_duration(row.after))} or more" if parse_duration(row.after) > timedelta() else ""
@@ -229,7 +229,7 @@ def _sign(node: Node, row: Row, since: datetime | None, told: str) -> Sign:
         node=name,
         effect=row.effect,
         cause=row.cause,
-        message=f"{name}: {row.says}{lasts} ({told.removesuffix(', ')})",
+        message=f"{name}: {row.says}{lasts} ({detail.removesuffix(', ')})",
         since=since,
         of_readiness=row.on is Carrier.CONDITION and row.key == READY,
     )

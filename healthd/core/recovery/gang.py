@@ -50,7 +50,7 @@ LABEL_OWN_RESTART = "jobset.sigs.k8s.io/restart-attempt"
 """On a pod: the restart count of its root's own controller when it created the pod. Other kinds have no such label."""
 
 
-class Ending(StrEnum):
+class RootOutcome(StrEnum):
     """How a root ended permanently."""
 
     NOT_ENDED = ""
@@ -82,7 +82,7 @@ class RunsAs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class ClaimMount:
     """Where the first container of a gang's pods mounts a claim, or the folder *sub_path* of it, and as which user."""
 
     claim: str
@@ -128,7 +128,7 @@ class Root:
     """Its spec (its size, its image) was changed after healthd stopped it."""
     placement: Mapping[str, str] = field(default_factory=dict)
     """The planned nodes of the present attempt: completion index -> node name. Empty: the scheduler chose."""
-    ending: Ending = Ending.NOT_ENDED
+    ending: RootOutcome = RootOutcome.NOT_ENDED
     deleting: bool = False
     options: GangOptions = GangOptions()
     progress: Progress = NO_PROGRESS
@@ -137,7 +137,7 @@ class Root:
     """When it was last started; None: unknown."""
     gone: tuple[str, ...] = ()
     """Indexes of members whose objects are gone and that no controller creates again: the others wait without end."""
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[ClaimMount, ...] = ()
     """The claims that its pods mount: a checkpoint on a claim has one path in the pods and another path here."""
     companions: Mapping[str, str] = field(default_factory=dict)
     """Further objects of the gang: name -> the uid or the version that was read."""
@@ -153,8 +153,8 @@ class Root:
     @property
     def seats(self) -> tuple[str, ...]:
         """The indexes of all members that have one."""
-        told = (Numbered("", (self.world,)),) if self.indexes is None else self.indexes
-        return tuple(index for each in told for index in (each.indexes() if isinstance(each, Numbered) else (each,)))
+        indexes = (Numbered("", (self.world,)),) if self.indexes is None else self.indexes
+        return tuple(index for each in indexes for index in (each.indexes() if isinstance(each, Numbered) else (each,)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +231,7 @@ class GangView:
     """Nodes with members of gangs that have not ended: as spares they are the last choice, whatever the labels say."""
     occupied: Mapping[str, str] = field(default_factory=dict)
     """Spares that were checked and have a conflicting pod: node -> the pod (`replacement_nodes.occupant`)."""
-    heard: Callable[[str], WitnessReport] = no_witness_report
+    witness_report: Callable[[str], WitnessReport] = no_witness_report
     """How much the witnesses of a node have reported."""
     is_silent: Callable[[str], bool] = none_silent
     """Whether the agent of a node has been silent for long: its last report does not count as known any more."""

@@ -23,7 +23,7 @@ NO_NODE = "member "
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlacementPlan:
     """A node for every member. *replacements* is bad node -> spare."""
 
     placement: dict[str, str]
@@ -38,7 +38,9 @@ class Shortage:
     message: str
 
 
-def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, policy: RecoveryPolicy) -> Plan | Shortage:
+def place(
+    status: RecoveryStatus, view: GangView, root: Root, recovery: str, policy: RecoveryPolicy
+) -> PlacementPlan | Shortage:
     """
     Plan the next attempt of the gang whose last attempt had the pods of *status*.
 
@@ -58,7 +60,7 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, pol
     placement = {index: spares.get(node, node) for index, node in before.items() if node not in unfit or node in spares}
     missing = [node for node in bad if node not in spares]
     if not missing:
-        return Plan(placement, spares, _told(spares, view, root.terms))
+        return PlacementPlan(placement, spares, _plan_text(spares, view, root.terms))
     smallest = root.options.min_nodes
     if smallest is None or len(placement) < smallest:
         return Shortage(_shortage(missing, smallest, len(placement), root.terms) + _in_vain(missing[0], view, policy))
@@ -66,7 +68,7 @@ def place(status: RecoveryStatus, view: GangView, root: Root, recovery: str, pol
     beside = {index: node for index, node in placement.items() if index.startswith(BESIDE)}
     compact = {**{str(rank): node for rank, node in enumerate(ranks)}, **beside}
     message = f"no spare for {some(missing)}: shrinks from {root.world} to {len(compact)} {root.terms.member}s"
-    return Plan(compact, spares, message)
+    return PlacementPlan(compact, spares, message)
 
 
 def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
@@ -129,12 +131,12 @@ def _have_nodes_of_their_own(pods: Sequence[FencedPod]) -> bool:
     return len(set(firsts)) == len(firsts) or len(set(lasts)) == len(lasts)
 
 
-def _told(spares: dict[str, str], view: GangView, terms: Terms) -> str:
+def _plan_text(spares: dict[str, str], view: GangView, terms: Terms) -> str:
     if not spares:
         return f"every {terms.member} stays on its {terms.node}"
-    told = ", ".join(f"{spare} in place of {bad}" for bad, spare in spares.items())
+    text = ", ".join(f"{spare} in place of {bad}" for bad, spare in spares.items())
     unknown = [spare for spare in spares.values() if is_unknown(spare, view)]
-    return f"{told}; no agent knows whether {some(unknown)} is good" if unknown else told
+    return f"{text}; no agent knows whether {some(unknown)} is good" if unknown else text
 
 
 def _in_vain(missing: str, view: GangView, policy: RecoveryPolicy) -> str:

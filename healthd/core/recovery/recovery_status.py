@@ -26,7 +26,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.config import format_duration
-from healthd.core.recovery.situation import told
+from healthd.core.recovery.situation import step_text
 from healthd.core.recovery.spares import reservation
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ def dressed(recovery: Recovery, status: RecoveryStatus, now: datetime) -> Recove
         hint=_hint_now(recovery.spec.gang, status),
         gang=gang_text(recovery.spec.gang),
         bad_nodes=_bad_nodes(status),
-        resumes_from=told(status.checkpoint) if status.checkpoint else "",
+        resumes_from=step_text(status.checkpoint) if status.checkpoint else "",
         ended_at=ended_at,
         running_since=running,
         running_after=_took(running - began) if running and began else "",
@@ -79,9 +79,9 @@ def gang_text(gang: GangRef) -> str:
     return f"{gang.kind.lower()}/{gang.name}"
 
 
-def kind_named(said: str) -> str:
+def kind_named(given: str) -> str:
     """The kind in the singular, as in `gang_text`, for any spelling that a user types."""
-    return _SPELLINGS.get(said.lower(), said.lower())
+    return _SPELLINGS.get(given.lower(), given.lower())
 
 
 _SPELLINGS = {
@@ -152,15 +152,15 @@ def _conditions(before: Sequence[Condition], status: RecoveryStatus, now: dateti
     """`Recovered` is Unknown until the end: `kubectl wait` must not read a running recovery as a failed one."""
     ended, held = status.phase in ENDED, status.phase is Phase.HELD
     recovered = ("True" if status.phase is Phase.RECOVERED else "False") if ended else "Unknown"
-    says = {"Progressing": str(not ended and not held), "Held": str(held), "Recovered": recovered}
+    statuses = {"Progressing": str(not ended and not held), "Held": str(held), "Recovered": recovered}
     known = {condition.type: condition for condition in before}
-    return [_condition(known.get(kind), kind, says[kind], status, now) for kind in says]
+    return [_condition(known.get(kind), kind, statuses[kind], status, now) for kind in statuses]
 
 
-def _condition(before: Condition | None, kind: str, says: str, status: RecoveryStatus, now: datetime) -> Condition:
-    since = before.last_transition_time if before is not None and before.status == says else now
+def _condition(before: Condition | None, kind: str, statuses: str, status: RecoveryStatus, now: datetime) -> Condition:
+    since = before.last_transition_time if before is not None and before.status == statuses else now
     return Condition(
-        type=kind, status=says, reason=status.phase.value, message=status.message, last_transition_time=since
+        type=kind, status=statuses, reason=status.phase.value, message=status.message, last_transition_time=since
     )
 
 

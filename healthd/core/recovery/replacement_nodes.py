@@ -101,10 +101,10 @@ def occupant(node: Node, pods: Iterable[Pod]) -> str:
 
 
 def _refused_since(pod: Pod) -> datetime | None:
-    said = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
-    if said is None or pod.spec.node_name or (said.status, said.reason) != ("False", "Unschedulable"):
+    scheduled = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+    if scheduled is None or pod.spec.node_name or (scheduled.status, scheduled.reason) != ("False", "Unschedulable"):
         return None
-    return said.last_transition_time
+    return scheduled.last_transition_time
 
 
 def _in_use(view: GangView) -> set[str]:

@@ -18,7 +18,7 @@ from healthd.core.config import RecoveryPolicy, StartFresh
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.progress import is_beyond
-from healthd.core.recovery.situation import Decision, Situation, told
+from healthd.core.recovery.situation import Decision, Situation, step_text
 
 EARLY_FAILURES = 2
 """Early failures after starts from one checkpoint, from which on the checkpoint is doubted."""
@@ -104,9 +104,11 @@ def _resume_from(checkpoint: ChosenCheckpoint, s: Situation) -> Decision:
     no_advance = _restarts_from(checkpoint, replace(s.recovery, status=s.status), s.view.previous)
     limit = s.root.options.max_no_advance or s.policy.max_no_advance
     if no_advance >= limit:
-        message = f"{no_advance} restarts in a row brought nothing beyond {told(checkpoint)}: {_last_cause(s.status)}"
+        message = (
+            f"{no_advance} restarts in a row brought nothing beyond {step_text(checkpoint)}: {_last_cause(s.status)}"
+        )
         return s.enter(Phase.GAVE_UP, message, no_advance=no_advance)
-    where = f"{told(checkpoint)}, {checkpoint.path}" if checkpoint.step >= 0 else told(checkpoint)
+    where = f"{step_text(checkpoint)}, {checkpoint.path}" if checkpoint.step >= 0 else step_text(checkpoint)
     not_before = s.now + _backoff(no_advance, s.policy) if no_advance else None
     return s.enter(Phase.RESERVING, where, checkpoint=checkpoint, no_advance=no_advance, not_before=not_before)
 
@@ -114,7 +116,7 @@ def _resume_from(checkpoint: ChosenCheckpoint, s: Situation) -> Decision:
 def _doubt(found: ChosenCheckpoint, status: RecoveryStatus) -> Decision:
     """Search again, for a checkpoint before *found*: the last save before a bad state may be bad, too."""
     record = replace(status, doubted=[*status.doubted, found][-KEPT_DOUBTED:], bad_state=False)
-    return Decision(record=record, reason=f"{told(found)} is doubted: the gang said that its state is bad")
+    return Decision(record=record, reason=f"{step_text(found)} is doubted: the gang said that its state is bad")
 
 
 ASK_AGAIN = timedelta(seconds=1)

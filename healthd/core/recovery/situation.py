@@ -119,7 +119,7 @@ def stopped_at(recovery: Recovery) -> datetime:
     return _began(recovery.status, Phase.STOPPING)
 
 
-def told(checkpoint: ChosenCheckpoint) -> str:
+def step_text(checkpoint: ChosenCheckpoint) -> str:
     """A checkpoint in words."""
     if not checkpoint.path:
         return "a fresh start"

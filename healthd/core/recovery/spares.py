@@ -26,7 +26,7 @@ from healthd.core.config import RecoveryPolicy
 from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.foreign_signs import Effect, Sign
 from healthd.core.recovery.gang import GangView, no_sign
-from healthd.core.untrusted import Unreadable, number_or, read_json
+from healthd.core.untrusted import InvalidText, number_or, read_json
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -57,7 +57,7 @@ def read_claim(node: Node) -> Claim | None:
         return None
     try:
         return read_json(raw, Claim)
-    except Unreadable:
+    except InvalidText:
         return None
 
 

@@ -15,7 +15,7 @@ from healthd.core.recovery.placement import Shortage, place
 from healthd.core.recovery.progress import is_beyond
 from healthd.core.recovery.replacement_nodes import is_claimed, stand_ins, stranded
 from healthd.core.recovery.resume_point import report_unread
-from healthd.core.recovery.situation import Decision, Situation, told
+from healthd.core.recovery.situation import Decision, Situation, step_text
 from healthd.core.recovery.stopping import members_to_fence
 
 
@@ -55,8 +55,8 @@ def _helped(s: Situation, late: int) -> Decision | None:
     chosen, short = stand_ins(late, s.status, s.view, s.name, s.policy)
     if chosen != s.status.stand_ins:
         pairs = {node: spare for node, spare in chosen.items() if s.status.stand_ins.get(node) != spare}
-        told = ", ".join(f"{spare} in place of {node}, {_took(s, node)}" for node, spare in pairs.items())
-        return s.enter(Phase.STARTING, told or "a spare is not needed any more", stand_ins=chosen)
+        step_text = ", ".join(f"{spare} in place of {node}, {_took(s, node)}" for node, spare in pairs.items())
+        return s.enter(Phase.STARTING, step_text or "a spare is not needed any more", stand_ins=chosen)
     unclaimed = [
         ClaimSpare(spare, node) for node, spare in chosen.items() if not is_claimed(spare, node, s.view, s.name)
     ]
@@ -117,7 +117,7 @@ def _confirming(s: Situation) -> Decision:
         return faulted
     waited = s.now - (s.status.phase_since or s.now)
     if s.root.options.checkpoint:
-        return _without_a_step(s) or Decision(reason=f"waiting for a checkpoint beyond {told(resumed)}")
+        return _without_a_step(s) or Decision(reason=f"waiting for a checkpoint beyond {step_text(resumed)}")
     if waited >= s.policy.confirm_after:
         return s.enter(Phase.RECOVERED, f"every {s.terms.member} has run for {waited}; its steps cannot be seen")
     return Decision(reason="waiting for sustained activity", recheck=s.policy.confirm_after - waited)

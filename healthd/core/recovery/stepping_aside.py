@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from healthd.core.api import ANNOTATION_RESTART
 from healthd.core.api.model import Phase
-from healthd.core.recovery.gang import Ending
+from healthd.core.recovery.gang import RootOutcome
 from healthd.core.recovery.situation import Decision, Situation
 from healthd.core.recovery.terms import ONE_SERVER
 
@@ -13,11 +13,11 @@ _BEFORE_START = frozenset({Phase.FENCING, Phase.CHOOSING, Phase.RESERVING})
 
 def stepped_aside(s: Situation) -> Decision | None:
     """The decision that ends the recovery because its owner, its own end or another controller decided; else None."""
-    if s.root.ending is Ending.COMPLETE:
+    if s.root.ending is RootOutcome.COMPLETE:
         if s.phase in (Phase.STARTING, Phase.CONFIRMING) and s.root.attempt == s.status.attempt:
             return s.enter(Phase.RECOVERED, f"the {s.terms.gang} finished its work")
         return s.enter(Phase.SUPERSEDED, f"the {s.terms.gang} finished by itself")
-    if s.root.ending is Ending.FAILED:
+    if s.root.ending is RootOutcome.FAILED:
         return s.enter(Phase.GAVE_UP, "the root is failed for good and may not be rebuilt")
     if s.root.suspended and not s.stopped_by_us:
         # Also when the mark of an earlier recovery, which gave the gang up, is still on the root.
@@ -27,7 +27,7 @@ def stepped_aside(s: Situation) -> Decision | None:
         left = "it stays stopped" if s.stopped_by_us else "it is left as it is"
         return s.enter(Phase.SUPERSEDED, f"restarts of the gang were switched off ({ANNOTATION_RESTART}); {left}")
     if s.stopped_by_us and s.root.edited_since_stop:
-        message = "somebody changed the gang while it was stopped; it stays so, for him to resume when he is done"
+        message = "somebody changed the gang while it was stopped; it stays stopped until they resume it"
         return s.enter(Phase.SUPERSEDED, message)
     if s.phase in _BEFORE_START and not s.stopped_by_us:
         if s.root.attempt == s.status.attempt:

@@ -87,7 +87,7 @@ def stopping(s: Situation) -> Decision:
         return Decision(record=replace(s.status, pods=pods), reason="one more pod to see the end of")
     if joined := join_hardware(s):
         return joined
-    if not s.status.bad_state and _says_bad_state(s):
+    if not s.status.bad_state and _has_bad_state_exit(s):
         return Decision(record=_bad_state(s.status), reason="a member says that its state is bad")
     if not s.stopped_by_us:
         return Decision(actions=(StopGang(s.name),), reason=f"stop the {s.terms.gang}")
@@ -111,7 +111,7 @@ def _bad_state(status: RecoveryStatus) -> RecoveryStatus:
     return replace(status, bad_state=True, fell_from="", attempts=attempts)
 
 
-def _says_bad_state(s: Situation) -> bool:
+def _has_bad_state_exit(s: Situation) -> bool:
     """
     Whether a member exited with BAD_STATE, in any order of the ends: its peers fail with other codes because it is
     gone. An end from long ago does not count.
@@ -121,8 +121,8 @@ def _says_bad_state(s: Situation) -> bool:
     states = [status for pod in (*present, *gone) for status in pod.status.container_statuses]
     ends = [end for status in states for end in (status.state.terminated, status.last_state.terminated) if end]
     since = s.status.causes[-1].at - CLOCKS_DIFFER
-    said = [end for end in ends if end.exit_code == BAD_STATE and not end.signal]
-    return any(end.finished_at is not None and end.finished_at >= since for end in said)
+    reported = [end for end in ends if end.exit_code == BAD_STATE and not end.signal]
+    return any(end.finished_at is not None and end.finished_at >= since for end in reported)
 
 
 def _named(s: Situation, pod: Pod) -> str:

@@ -213,7 +213,7 @@ def _why(
         node=cause.node,
         finding=cause.finding,
         quarantined_at=since,
-        evidence=_sights(finding) if finding else [],
+        evidence=_evidence_lines(finding) if finding else [],
     )
 
 
@@ -223,7 +223,7 @@ def _finding(cause: Cause, health: Mapping[str, NodeHealth]) -> Finding | None:
     return next((finding for finding in found if finding.id == cause.finding), None)
 
 
-def _sights(finding: Finding) -> list[EvidenceLine]:
+def _evidence_lines(finding: Finding) -> list[EvidenceLine]:
     return [
         EvidenceLine(at=seen.at, source=seen.source, text=seen.text, record=seen.sequence) for seen in finding.evidence
     ]

@@ -17,9 +17,9 @@ from healthd.core.api import ANNOTATION_REPAIRED, Attempt, ChosenCheckpoint, Rec
 from healthd.core.api.model import ENDED, CauseKind, Phase
 from healthd.core.api.save_stats import NO_SAVES
 from healthd.core.checkpoint.precheck import spoken
-from healthd.core.checkpoint.restart_cost import Stake, tell_stake
+from healthd.core.checkpoint.restart_cost import Stake, cost_lines
 from healthd.core.printable import printable
-from healthd.core.recovery.gang import Ending, Root, left_stopped
+from healthd.core.recovery.gang import Root, RootOutcome, left_stopped
 from healthd.core.recovery.recovery_status import gang_text, running_since
 from healthd.core.recovery.terms import KUBERNETES, Terms
 from healthd.core.report.explain import BadNode, CauseDetail, Explanation, milliseconds
@@ -36,26 +36,28 @@ class Section(NamedTuple):
     lines: list[str]
 
 
-def tell(story: Explanation, *, width: int = 100, terms: Terms = KUBERNETES) -> list[Section]:
-    """The whole text of *story*. No line is longer than *width*, except for a single word that is longer."""
+def explain_sections(explanation: Explanation, *, width: int = 100, terms: Terms = KUBERNETES) -> list[Section]:
+    """The whole text of *explanation*. No line is longer than *width*, except for a single word that is longer."""
     parts = [
-        Section(_headline(story, terms), []),
-        Section("Cause", [line for number, why in enumerate(story.causes) for line in _cause(why, width, number)]),
-        Section("Decision", [line for reason in _decision(story, terms) for line in wrap(reason, width)]),
-        Section("Acts", _acts(story, width)),
-        Section("Proof", [line for proof in _proof(story, terms) for line in wrap(proof, width)]),
-        Section("Now", [line for left in _now(story, terms) for line in wrap(left, width)]),
-        *([next_fault(story.at_stake, width, terms)] if story.at_stake else []),
+        Section(_headline(explanation, terms), []),
+        Section(
+            "Cause", [line for number, why in enumerate(explanation.causes) for line in _cause(why, width, number)]
+        ),
+        Section("Decision", [line for reason in _decision(explanation, terms) for line in wrap(reason, width)]),
+        Section("Acts", _acts(explanation, width)),
+        Section("Proof", [line for proof in _proof(explanation, terms) for line in wrap(proof, width)]),
+        Section("Now", [line for left in _now(explanation, terms) for line in wrap(left, width)]),
+        *([next_fault(explanation.at_stake, width, terms)] if explanation.at_stake else []),
     ]
     return [part for part in parts if part.lines or part is parts[0]]
 
 
 def next_fault(stake: Stake, width: int, terms: Terms = KUBERNETES) -> Section:
     """The section with the cost of the next fault."""
-    return Section("The next fault", [line for told in tell_stake(stake, terms) for line in wrap(told, width)])
+    return Section("The next fault", [line for parts in cost_lines(stake, terms) for line in wrap(parts, width)])
 
 
-def tell_without_incident(root: Root, stake: Stake | None, *, width: int = 100) -> list[Section]:
+def sections_without_incident(root: Root, stake: Stake | None, *, width: int = 100) -> list[Section]:
     """
     A gang without an incident: a headline, and what a fault would cost. When that is unknown, the text gives the reason
     if the root shows one.
@@ -112,17 +114,23 @@ def duration(ms: float) -> str:
     return f"{ms // 60_000:.0f} min {ms % 60_000 / 1000:.0f} s"
 
 
-def _headline(story: Explanation, terms: Terms) -> str:
-    state = f"{story.phase} after {duration(story.ms)}" if story.ms is not None else story.phase.value
-    if story.held_in:
-        state += f" in {story.held_in}"
-    if story.running_ms is not None:
-        state += f", all {terms.member}s ran after {duration(story.running_ms)}"
-    when = f", began {story.began:%Y-%m-%d %H:%M:%S} UTC" if story.began else ""
-    gang = (
-        f"{story.gang} in {story.namespace}" if terms is KUBERNETES else f"{terms.gang} {story.gang.partition(' ')[2]}"
+def _headline(explanation: Explanation, terms: Terms) -> str:
+    state = (
+        f"{explanation.phase} after {duration(explanation.ms)}"
+        if explanation.ms is not None
+        else explanation.phase.value
     )
-    return f"{story.recovery}: {state} ({gang}{when})"
+    if explanation.held_in:
+        state += f" in {explanation.held_in}"
+    if explanation.running_ms is not None:
+        state += f", all {terms.member}s ran after {duration(explanation.running_ms)}"
+    when = f", began {explanation.began:%Y-%m-%d %H:%M:%S} UTC" if explanation.began else ""
+    gang = (
+        f"{explanation.gang} in {explanation.namespace}"
+        if terms is KUBERNETES
+        else f"{terms.gang} {explanation.gang.partition(' ')[2]}"
+    )
+    return f"{explanation.recovery}: {state} ({gang}{when})"
 
 
 def _cause(why: CauseDetail, width: int, number: int) -> Iterator[str]:
@@ -148,33 +156,34 @@ def _taken(why: CauseDetail, at: datetime) -> str:
     return f"{taken}{reason}, {duration(milliseconds(at - first.at))} after {clock}"
 
 
-def _decision(story: Explanation, terms: Terms) -> Iterator[str]:
-    yield f"{_blame(story, terms)}: {_plan(story, terms)}"
-    for refused in story.rejected:
+def _decision(explanation: Explanation, terms: Terms) -> Iterator[str]:
+    yield f"{_blame(explanation, terms)}: {_plan(explanation, terms)}"
+    for refused in explanation.rejected:
         step = f"step {refused.step}, " if refused.step >= 0 else ""
         yield f"refused {step}{refused.path}: {refused.reason}"
-    if story.checkpoint is not None:
-        yield _chosen(story, story.checkpoint)
-    elif story.lost_ms is not None and story.phase not in ENDED:
-        yield f"the newest checkpoint that was seen to be good was {_work(story.lost_ms)} old when the fault came"
-    if story.no_advance:
-        yield f"{_count(story.no_advance, 'restart')} in a row brought no new step{_waited(story)}"
+    if explanation.checkpoint is not None:
+        yield _chosen(explanation, explanation.checkpoint)
+    elif explanation.lost_ms is not None and explanation.phase not in ENDED:
+        yield f"the newest checkpoint that was seen to be good was {_work(explanation.lost_ms)} old when the fault came"
+    if explanation.no_advance:
+        yield f"{_count(explanation.no_advance, 'restart')} in a row brought no new step{_waited(explanation)}"
     yield from (
-        f"{spare} in place of {bad}; every other {terms.node} is kept" for bad, spare in story.replacements.items()
+        f"{spare} in place of {bad}; every other {terms.node} is kept"
+        for bad, spare in explanation.replacements.items()
     )
     yield from (
         f"{spare} in place of {node}, taken while the {terms.gang} was stopped"
-        for node, spare in story.stand_ins.items()
+        for node, spare in explanation.stand_ins.items()
     )
-    if story.attempts and not story.replacements:
-        plans = [lap.message for lap in story.timeline if lap.phase is Phase.STARTING and lap.message]
+    if explanation.attempts and not explanation.replacements:
+        plans = [lap.message for lap in explanation.timeline if lap.phase is Phase.STARTING and lap.message]
         yield plans[-1] if plans else f"every {terms.member} stays on its {terms.node}"
 
 
-def _blame(story: Explanation, terms: Terms) -> str:
-    kinds = {why.kind for why in story.causes}
+def _blame(explanation: Explanation, terms: Terms) -> str:
+    kinds = {why.kind for why in explanation.causes}
     kind = next(kind for kind in _BLAME if kind in kinds)
-    bad = _bad_nodes(story)
+    bad = _bad_nodes(explanation)
     if len(bad) > 1:
         return f"the {terms.node}s {_all(bad)} are to blame"
     return (_BLAME[CauseKind.HARDWARE] if bad else _BLAME[kind]).format(node=terms.node)
@@ -189,38 +198,38 @@ _BLAME = {
 """The most significant kind first."""
 
 
-def _plan(story: Explanation, terms: Terms) -> str:
+def _plan(explanation: Explanation, terms: Terms) -> str:
     """The plan that follows from the blame, as far as it is on record."""
-    if story.stopped_attempt is None:
-        has = "has not stopped" if story.phase not in ENDED else "did not stop"
+    if explanation.stopped_attempt is None:
+        has = "has not stopped" if explanation.phase not in ENDED else "did not stop"
         return f"healthd {has} the {terms.gang}"
-    if story.phase is Phase.GAVE_UP:
+    if explanation.phase is Phase.GAVE_UP:
         return f"the whole {terms.gang} was to stop, and healthd gave up starting it again"
-    bad = _bad_nodes(story)
+    bad = _bad_nodes(explanation)
     if bad:
         return f"stop the whole {terms.gang}, and go on without {f'that {terms.node}' if len(bad) == 1 else 'them'}"
     return f"stop the whole {terms.gang}, and start it again on the same {terms.node}s"
 
 
-def _bad_nodes(story: Explanation) -> list[str]:
-    named = (why.node for why in story.causes if why.node or why.kind is CauseKind.HARDWARE)
+def _bad_nodes(explanation: Explanation) -> list[str]:
+    named = (why.node for why in explanation.causes if why.node or why.kind is CauseKind.HARDWARE)
     return list(dict.fromkeys(named))
 
 
-def _chosen(story: Explanation, checkpoint: ChosenCheckpoint) -> str:
-    lost = "".join(_lost(story))
+def _chosen(explanation: Explanation, checkpoint: ChosenCheckpoint) -> str:
+    lost = "".join(_lost(explanation))
     if checkpoint.path:
         step = f"step {checkpoint.step}, " if checkpoint.step >= 0 else ""
         return f"resume from {step}{checkpoint.path} ({checkpoint.format}, verified){lost}"
-    saved = story.rejected or story.lost_steps is not None
+    saved = explanation.rejected or explanation.lost_steps is not None
     return f"a fresh start, although there was something saved{lost}" if saved else _FRESH
 
 
-def _lost(story: Explanation) -> Iterator[str]:
-    if story.lost_ms is not None:
-        yield f"; {_work(story.lost_ms)} of work lost"
-    if story.lost_steps:
-        yield f"; at least {_count(story.lost_steps, 'step')} to do again"
+def _lost(explanation: Explanation) -> Iterator[str]:
+    if explanation.lost_ms is not None:
+        yield f"; {_work(explanation.lost_ms)} of work lost"
+    if explanation.lost_steps:
+        yield f"; at least {_count(explanation.lost_steps, 'step')} to do again"
 
 
 def _work(ms: float) -> str:
@@ -231,36 +240,36 @@ def _work(ms: float) -> str:
 _FRESH = "a fresh start: nothing was ever saved"
 
 
-def _waited(story: Explanation) -> str:
-    if story.not_before is None:
+def _waited(explanation: Explanation) -> str:
+    if explanation.not_before is None:
         return ""
-    waits = "waits" if Phase.RESERVING in (story.phase, story.held_in) else "waited"
-    return f": the next start {waits} until {_clock(story.not_before)}"
+    waits = "waits" if Phase.RESERVING in (explanation.phase, explanation.held_in) else "waited"
+    return f": the next start {waits} until {_clock(explanation.not_before)}"
 
 
-def _acts(story: Explanation, width: int) -> list[str]:
+def _acts(explanation: Explanation, width: int) -> list[str]:
     lines: list[str] = []
-    for lap in story.timeline:
+    for lap in explanation.timeline:
         took = duration(lap.ms) if lap.ms is not None else ""
         head = f"{_clock(lap.at)}  {took:>9}  {lap.phase:<10}  "
         lines += wrap(f"{head}{lap.message}", width, hanging=len(head))
-    for attempt in story.attempts:
+    for attempt in explanation.attempts:
         lines += wrap(_started(attempt), width)
     return lines
 
 
 def _started(attempt: Attempt) -> str:
     resume = f"resume from {_named(attempt.checkpoint)}" if attempt.checkpoint.path else "start from nothing"
-    return f"attempt {attempt.number} was told to {resume}; {_places(attempt)}"
+    return f"attempt {attempt.number} was to {resume}; {_places(attempt)}"
 
 
 def _places(attempt: Attempt) -> str:
     """The nodes on which its ranks ran; before these are known, the planned nodes."""
     places = attempt.ran_on or attempt.placement
-    told = [f"{index} on {node}" for index, node in sorted(places.items(), key=_by_number)]
-    more = f" and {len(told) - KEPT_PLACES} more" if len(told) > KEPT_PLACES else ""
+    parts = [f"{index} on {node}" for index, node in sorted(places.items(), key=_by_number)]
+    more = f" and {len(parts) - KEPT_PLACES} more" if len(parts) > KEPT_PLACES else ""
     ranks = "ranks" if attempt.ran_on or not places else "planned ranks"
-    return f"{ranks}: {', '.join(told[:KEPT_PLACES]) or 'where the scheduler put them'}{more}"
+    return f"{ranks}: {', '.join(parts[:KEPT_PLACES]) or 'where the scheduler put them'}{more}"
 
 
 def _by_number(place: tuple[str, str]) -> tuple[int, str]:
@@ -271,37 +280,37 @@ def _named(checkpoint: ChosenCheckpoint) -> str:
     return f"step {checkpoint.step}" if checkpoint.step >= 0 else checkpoint.path
 
 
-def _proof(story: Explanation, terms: Terms) -> Iterator[str]:
-    ends = [f"{terms.named(pod.name, pod.index)}: {pod.proof or 'NOT PROVEN to be gone'}" for pod in story.pods]
+def _proof(explanation: Explanation, terms: Terms) -> Iterator[str]:
+    ends = [f"{terms.named(pod.name, pod.index)}: {pod.proof or 'NOT PROVEN to be gone'}" for pod in explanation.pods]
     yield from dict.fromkeys(ends)
-    if story.confirmed_step is not None and story.checkpoint is not None:
-        loaded = story.checkpoint
+    if explanation.confirmed_step is not None and explanation.checkpoint is not None:
+        loaded = explanation.checkpoint
         beyond = f"beyond {_named(loaded)} that was loaded" if loaded.path else "after a fresh start"
-        yield f"step {story.confirmed_step} was seen and verified, {beyond}"
+        yield f"step {explanation.confirmed_step} was seen and verified, {beyond}"
 
 
-def _now(story: Explanation, terms: Terms) -> Iterator[str]:
-    yield _left(story, terms)
-    refused = story.held_in is Phase.DETECTED
-    yield from (_state_of(bad, terms, refused=refused) for bad in story.nodes)
-    yield from (_silence_of(bad) for bad in story.nodes if bad.silent and not bad.gone)
+def _now(explanation: Explanation, terms: Terms) -> Iterator[str]:
+    yield _left(explanation, terms)
+    refused = explanation.held_in is Phase.DETECTED
+    yield from (_state_of(bad, terms, refused=refused) for bad in explanation.nodes)
+    yield from (_silence_of(bad) for bad in explanation.nodes if bad.silent and not bad.gone)
 
 
-def _left(story: Explanation, terms: Terms) -> str:
-    match story.phase:
+def _left(explanation: Explanation, terms: Terms) -> str:
+    match explanation.phase:
         case Phase.RECOVERED:
             return f"nothing is left to do for the {terms.gang}"
         case Phase.HELD:
-            return f"it waits, and goes on by itself when this changes: {story.message}"
+            return f"it waits, and goes on by itself when this changes: {explanation.message}"
         case Phase.GAVE_UP:
             return (
-                f"healthd gave up: {story.message}. It does nothing more for this {terms.gang} by itself: "
+                f"healthd gave up: {explanation.message}. It does nothing more for this {terms.gang} by itself: "
                 f"mend the cause, then start the {terms.gang} again"
             )
         case Phase.SUPERSEDED:
-            return f"nothing is left to do for healthd: {story.message}"
+            return f"nothing is left to do for healthd: {explanation.message}"
         case _:
-            return f"it is at work: {story.message}"
+            return f"it is at work: {explanation.message}"
 
 
 def _state_of(bad: BadNode, terms: Terms, *, refused: bool) -> str:
@@ -319,8 +328,8 @@ def _or_by_hand(terms: Terms) -> str:
 
 
 def _silence_of(bad: BadNode) -> str:
-    heard = f"since {bad.agent_seen:%Y-%m-%d %H:%M:%S} UTC" if bad.agent_seen else "yet, or it is an older one"
-    return f"nothing was heard of the agent on {bad.node} {heard}: what it said of the node may have changed"
+    since = f"since {bad.agent_seen:%Y-%m-%d %H:%M:%S} UTC" if bad.agent_seen else "yet, or it is an older one"
+    return f"the agent on {bad.node} has not reported {since}: its last report may be out of date"
 
 
 def _not_quarantined(bad: BadNode, terms: Terms, *, refused: bool) -> str:
@@ -328,7 +337,7 @@ def _not_quarantined(bad: BadNode, terms: Terms, *, refused: bool) -> str:
     if bad.gone:
         return f"there is no {terms.node} {bad.node} any more"
     if bad.cordoned:
-        return f"{bad.node} is cordoned, but not by healthd: whoever did that gives it back"
+        return f"{bad.node} is cordoned, but not by healthd: healthd does not uncordon it"
     if not bad.findings and not refused:
         return f"{bad.node} is not in quarantine, and nothing that is on record asks for it"
     stands = f" (for {_standing(bad)})" if _standing(bad) else ""
@@ -379,16 +388,16 @@ def _why_unknown(root: Root) -> str:
     options, doctor = root.options, f"`healthd doctor {gang_text(root.ref)}`"
     if root.invalid:
         return f"healthd does nothing to this {root.terms.gang}, as it cannot be read: {'; '.join(root.invalid)}"
-    if root.ending is not Ending.NOT_ENDED or root.deleting:
+    if root.ending is not RootOutcome.NOT_ENDED or root.deleting:
         return f"the {root.terms.gang} has ended"
     if why := left_stopped(root, ()):
         return why
     if root.suspended or not root.has_begun:
         return f"the {root.terms.gang} does not run"
     if not options.restart or not options.checkpoint:
-        return f"healthd was not asked to restart it, or not told where it saves; {doctor} says what to do"
+        return f"healthd was not asked to restart it, or does not know where it saves; {doctor} says what to do"
     if root.saves == NO_SAVES and root.terms is not KUBERNETES:
-        return "its checkpoints have not been looked at since it started; that takes a minute or two"
+        return "its checkpoints have not been read since it started; that takes a minute or two"
     if root.saves == NO_SAVES:
-        return "nobody has looked at its checkpoints yet, or the controller cannot read them where it is"
-    return f"nothing tells when it was set going; {doctor} may know more"
+        return "its checkpoints have not been read yet, or the controller cannot read them where it is"
+    return f"it is not known when it was started; {doctor} may know more"

@@ -14,19 +14,19 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.report.explain import Explanation, explain, milliseconds
 from healthd.core.report.explain_text import duration
 from healthd.local.demo import trainer
-from healthd.local.demo.play import Ending
-from healthd.local.demo.scene import Scene, World
-from healthd.local.demo.script import Place, Script
+from healthd.local.demo.play import DemoEnding
+from healthd.local.demo.scene import ClusterSnapshot, Scene
+from healthd.local.demo.script import DemoFolders, Script
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+class ResumedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The checkpoint that a recovery resumed from."""
 
     step: int
     path: str
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
+class RefusedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A newer checkpoint that would not have loaded."""
 
     step: int
@@ -44,16 +44,16 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     ms: float | None
     phases: dict[str, float]
-    checkpoint: Chosen | None
-    rejected: list[Refused]
+    checkpoint: ResumedCheckpoint | None
+    rejected: list[RefusedCheckpoint]
     spares: dict[str, str]
     lost_steps: int
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class DemoOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a demo. *lost_ms*: how long training was behind the step that it had already reached."""
 
-    as_told: bool
+    as_expected: bool
     differences: list[str]
     weights_equal: bool
     weights: str
@@ -68,28 +68,30 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_good(self) -> bool:
         """Both: it happened as in the script, and the weights are equal."""
-        return self.as_told and self.weights_equal
+        return self.as_expected and self.weights_equal
 
 
-def judge(script: Script, place: Place, scene: Scene, ending: Ending, seconds: float, *, kept: bool) -> Outcome:
+def judge(
+    script: Script, place: DemoFolders, scene: Scene, ending: DemoEnding, seconds: float, *, kept: bool
+) -> DemoOutcome:
     """The outcome of a demo that took *seconds*."""
-    calm, told = weights_of(place.calm, script), weights_of(place.checkpoints, script)
+    calm, disturbed = weights_of(place.calm, script), weights_of(place.checkpoints, script)
     differences = list(differ(script, scene.world, ending))
-    return Outcome(
-        as_told=not differences,
+    return DemoOutcome(
+        as_expected=not differences,
         differences=differences,
-        weights_equal=bool(calm) and calm == told,
-        weights=told,
+        weights_equal=bool(calm) and calm == disturbed,
+        weights=disturbed,
         lost_steps=scene.training.all_lost_steps,
         lost_ms=milliseconds(scene.training.lost_time),
         seconds=round(seconds, 3),
         undisturbed_seconds=round(ending.undisturbed.total_seconds(), 3),
-        recoveries=[_recovered(story, scene) for story in explanations(scene.world)],
+        recoveries=[_recovered(found, scene) for found in explanations(scene.world)],
         state=str(place.root) if kept else None,
     )
 
 
-def explanations(world: World) -> list[Explanation]:
+def explanations(world: ClusterSnapshot) -> list[Explanation]:
     """Each recovery, explained from the recorded state alone."""
     return [explain(recovery, world.nodes, world.health) for recovery in world.recoveries]
 
@@ -102,24 +104,24 @@ def weights_of(checkpoints: Path, script: Script) -> str:
         return ""
 
 
-def _recovered(story: Explanation, scene: Scene) -> Recovered:
-    cause, checkpoint = story.causes[0], story.checkpoint
+def _recovered(found: Explanation, scene: Scene) -> Recovered:
+    cause, checkpoint = found.causes[0], found.checkpoint
     return Recovered(
-        name=story.recovery,
-        outcome=story.phase.value,
+        name=found.recovery,
+        outcome=found.phase.value,
         cause=cause.kind.value,
         message=cause.message,
         node=cause.node,
-        ms=story.ms,
-        phases=story.phases,
-        checkpoint=Chosen(step=checkpoint.step, path=checkpoint.path) if checkpoint else None,
-        rejected=[Refused(step=r.step, path=r.path, reason=r.reason) for r in story.rejected],
-        spares=story.replacements,
-        lost_steps=sum(scene.training.lost_steps(attempt.number) for attempt in story.attempts),
+        ms=found.ms,
+        phases=found.phases,
+        checkpoint=ResumedCheckpoint(step=checkpoint.step, path=checkpoint.path) if checkpoint else None,
+        rejected=[RefusedCheckpoint(step=r.step, path=r.path, reason=r.reason) for r in found.rejected],
+        spares=found.replacements,
+        lost_steps=sum(scene.training.lost_steps(attempt.number) for attempt in found.attempts),
     )
 
 
-def differ(script: Script, world: World, ending: Ending) -> Iterator[str]:
+def differ(script: Script, world: ClusterSnapshot, ending: DemoEnding) -> Iterator[str]:
     """The differences between the events and the script."""
     if ending.broke_off:
         yield f"it ended while the story waited for {ending.broke_off}"
@@ -137,38 +139,38 @@ def differ(script: Script, world: World, ending: Ending) -> Iterator[str]:
     yield from _differ_from_software(script, second)
 
 
-def _differ_from_hardware(script: Script, story: Explanation) -> Iterator[str]:
-    yield from _differ_from_recovered(story, CauseKind.HARDWARE, script.torn_at - script.every)
-    if script.torn_at not in {refused.step for refused in story.rejected}:
-        yield f"{story.recovery}: the torn checkpoint of step {script.torn_at} was not refused"
-    if list(story.replacements) != [script.node(script.broken)]:
-        yield f"{story.recovery}: replaced {story.replacements or 'nothing'}, expected {script.node(script.broken)}"
+def _differ_from_hardware(script: Script, found: Explanation) -> Iterator[str]:
+    yield from _differ_from_recovered(found, CauseKind.HARDWARE, script.torn_at - script.every)
+    if script.torn_at not in {refused.step for refused in found.rejected}:
+        yield f"{found.recovery}: the torn checkpoint of step {script.torn_at} was not refused"
+    if list(found.replacements) != [script.node(script.broken)]:
+        yield f"{found.recovery}: replaced {found.replacements or 'nothing'}, expected {script.node(script.broken)}"
 
 
-def _differ_from_software(script: Script, story: Explanation) -> Iterator[str]:
-    yield from _differ_from_recovered(story, CauseKind.SOFTWARE, (script.crash_at - 1) // script.every * script.every)
-    if story.replacements:
-        yield f"{story.recovery}: used a spare for a fault of the software: {story.replacements}"
+def _differ_from_software(script: Script, found: Explanation) -> Iterator[str]:
+    yield from _differ_from_recovered(found, CauseKind.SOFTWARE, (script.crash_at - 1) // script.every * script.every)
+    if found.replacements:
+        yield f"{found.recovery}: used a spare for a fault of the software: {found.replacements}"
 
 
-def _differ_from_recovered(story: Explanation, kind: CauseKind, step: int) -> Iterator[str]:
-    if story.phase is not Phase.RECOVERED:
-        yield f"{story.recovery}: {story.phase}, {story.message}"
-    if story.causes[0].kind is not kind:
-        yield f"{story.recovery}: taken for {story.causes[0].kind}, expected {kind}"
-    if len(story.attempts) != 1:
-        yield f"{story.recovery}: {len(story.attempts)} starts, expected one"
-    if story.checkpoint is None or story.checkpoint.step != step:
-        yield f"{story.recovery}: resumed from {story.checkpoint}, expected step {step}"
+def _differ_from_recovered(found: Explanation, kind: CauseKind, step: int) -> Iterator[str]:
+    if found.phase is not Phase.RECOVERED:
+        yield f"{found.recovery}: {found.phase}, {found.message}"
+    if found.causes[0].kind is not kind:
+        yield f"{found.recovery}: taken for {found.causes[0].kind}, expected {kind}"
+    if len(found.attempts) != 1:
+        yield f"{found.recovery}: {len(found.attempts)} starts, expected one"
+    if found.checkpoint is None or found.checkpoint.step != step:
+        yield f"{found.recovery}: resumed from {found.checkpoint}, expected step {step}"
 
 
-def in_words(outcome: Outcome, *, phases: bool = True) -> Iterator[str]:
+def outcome_lines(outcome: DemoOutcome, *, phases: bool = True) -> Iterator[str]:
     """The outcome for people. The last line is the result. Without *phases*, the phases are shown elsewhere."""
     for recovery in outcome.recoveries:
         yield _headline(recovery)
         if phases:
             yield "  " + " · ".join(f"{name} {duration(ms)}" for name, ms in recovery.phases.items())
-    yield from (f"NOT AS TOLD: {difference}" for difference in outcome.differences)
+    yield from (f"NOT AS EXPECTED: {difference}" for difference in outcome.differences)
     if outcome.state:
         yield f"kept in {outcome.state}; ask why: healthd explain --state {outcome.state}/state{_first_name(outcome)}"
     lost = f"Lost: {outcome.lost_steps} steps, {duration(outcome.lost_ms)}."
@@ -178,7 +180,7 @@ def in_words(outcome: Outcome, *, phases: bool = True) -> Iterator[str]:
         yield f"WEIGHTS DIFFER from the undisturbed run. {lost}"
 
 
-def _first_name(outcome: Outcome) -> str:
+def _first_name(outcome: DemoOutcome) -> str:
     return f" {outcome.recoveries[0].name}" if outcome.recoveries else ""
 
 

@@ -17,9 +17,9 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.config import Config
 from healthd.local.demo.kernel_logs import Writable
 from healthd.local.demo.scene import Note, Scene, Tone, Who
-from healthd.local.demo.script import RECOVERY, RUN, Place, Script
+from healthd.local.demo.script import RECOVERY, RUN, DemoFolders, Script
 from healthd.local.demo.undisturbed import TRAINER, train_undisturbed
-from healthd.local.demo.watch import follow_training, look, watch_cluster
+from healthd.local.demo.watch import follow_training, read_cluster, watch_cluster
 from healthd.local.gang import RunSpec
 from healthd.local.machine import OpenKernelLog, this_machine
 from healthd.local.runtime import LocalRuntime
@@ -30,11 +30,11 @@ PATIENCE = timedelta(seconds=90)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class DemoInputs:
     """The inputs of one demo."""
 
     script: Script
-    place: Place
+    place: DemoFolders
     config: Config
     scene: Scene
     clock: Clock
@@ -44,7 +44,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class DemoEnding:
     """The facts about the end of a demo that are not in the scene."""
 
     exit_code: int | None
@@ -55,7 +55,7 @@ class Ending:
     """The time of the run without faults, which does not pause between steps."""
 
 
-async def play(stage: Stage) -> Ending:
+async def play(stage: DemoInputs) -> DemoEnding:
     """The whole demo. No process of it is left at its end, however it ends. Raises TrainingFailed."""
     undisturbed = await _calm(stage)
     machine = this_machine(
@@ -66,20 +66,22 @@ async def play(stage: Stage) -> Ending:
     with EmbeddedCluster.open(path, clock=stage.clock, new_uid=lambda: str(uuid.uuid4())) as cluster:
         runtime = LocalRuntime(_run_spec(stage), stage.config, machine, cluster, stage.clock)
         code, broke_off = await _perform(stage, runtime)
-        stage.scene.see(await look(cluster))
-    return Ending(exit_code=code, broke_off=broke_off, undisturbed=undisturbed)
+        stage.scene.see(await read_cluster(cluster))
+    return DemoEnding(exit_code=code, broke_off=broke_off, undisturbed=undisturbed)
 
 
-async def _calm(stage: Stage) -> timedelta:
+async def _calm(stage: DemoInputs) -> timedelta:
     script, began = stage.script, stage.clock.now()
-    _say(stage, f"the same training without faults first: {script.steps} steps on {script.ranks} ranks")
+    _print(stage, f"the same training without faults first: {script.steps} steps on {script.ranks} ranks")
     await train_undisturbed(script, stage.place)
     took = stage.clock.now() - began
-    _say(stage, f"done in {took.total_seconds():.1f} s; now under healthd, a rest of {script.pace:g} s after each step")
+    _print(
+        stage, f"done in {took.total_seconds():.1f} s; now under healthd, a rest of {script.pace:g} s after each step"
+    )
     return took
 
 
-def _run_spec(stage: Stage) -> RunSpec:
+def _run_spec(stage: DemoInputs) -> RunSpec:
     script, place = stage.script, stage.place
     return RunSpec(
         name=RUN,
@@ -93,7 +95,7 @@ def _run_spec(stage: Stage) -> RunSpec:
     )
 
 
-async def _perform(stage: Stage, runtime: LocalRuntime) -> tuple[int | None, str]:
+async def _perform(stage: DemoInputs, runtime: LocalRuntime) -> tuple[int | None, str]:
     """
     Run the gang and the script at the same time. Returns the gang's exit code, and the condition that never came.
     """
@@ -104,18 +106,18 @@ async def _perform(stage: Stage, runtime: LocalRuntime) -> tuple[int | None, str
             group.create_task(watch_cluster(runtime.cluster, stage.clock, stage.scene)),
             group.create_task(follow_training(stage.place, stage.clock, stage.scene)),
         ]
-        story = group.create_task(tell(stage))
+        explanation = group.create_task(play_script(stage))
         run = group.create_task(runtime.run())
         await asyncio.wait([run], timeout=limit)
         ended = run.done()
         runtime.stop()
         code = await run
-        for task in (*helpers, story):
+        for task in (*helpers, explanation):
             task.cancel()
     return code if ended else None, stage.scene.waiting_for
 
 
-async def tell(stage: Stage) -> None:
+async def play_script(stage: DemoInputs) -> None:
     """The faults, each when its condition holds."""
     script, scene = stage.script, stage.scene
     await scene.until("the first torn checkpoint", lambda s: s.training.has_saved(0, script.torn_at))
@@ -127,10 +129,10 @@ async def tell(stage: Stage) -> None:
     await scene.until("the end of the second recovery", lambda s: s.world.recovered(2))
 
 
-def _fault(stage: Stage, text: str, tone: Tone) -> None:
+def _fault(stage: DemoInputs, text: str, tone: Tone) -> None:
     stage.scene.note(Note(stage.clock.now(), Who.KERNEL, text, tone))
     stage.kernel.write(text)
 
 
-def _say(stage: Stage, text: str) -> None:
+def _print(stage: DemoInputs, text: str) -> None:
     stage.scene.note(Note(stage.clock.now(), Who.DEMO, text))

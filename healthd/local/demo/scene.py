@@ -47,7 +47,7 @@ class Note(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class ClusterSnapshot:
     """One snapshot of the cluster."""
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
@@ -71,28 +71,28 @@ class World:
         return len(self.recoveries) >= number and self.recoveries[number - 1].status.phase in ENDED
 
 
-def news(before: World, after: World) -> list[Note]:
+def changes(before: ClusterSnapshot, after: ClusterSnapshot) -> list[Note]:
     """The events between two snapshots, in their order."""
     return sorted(
         [*_quarantines(before, after), *_findings(before, after), *_phases(before, after)], key=lambda n: n.at
     )
 
 
-def _quarantines(before: World, after: World) -> Iterator[Note]:
+def _quarantines(before: ClusterSnapshot, after: ClusterSnapshot) -> Iterator[Note]:
     for name, node in after.nodes.items():
         record = read_record(node)
         if record and name not in before.quarantined:
             yield Note(record.since, Who.AGENT, f"{name} is quarantined for {record.finding}", Tone.BAD)
 
 
-def _findings(before: World, after: World) -> Iterator[Note]:
+def _findings(before: ClusterSnapshot, after: ClusterSnapshot) -> Iterator[Note]:
     for name, health in after.health.items():
         for finding in health.status.findings:
             if not finding.quarantines and before.finding(name, finding.rule) is None:
                 yield Note(finding.raised_at, Who.AGENT, f"{name} stays in service: {finding.message}")
 
 
-def _phases(before: World, after: World) -> Iterator[Note]:
+def _phases(before: ClusterSnapshot, after: ClusterSnapshot) -> Iterator[Note]:
     known = {recovery.metadata.name: recovery.status for recovery in before.recoveries}
     for recovery in after.recoveries:
         status = recovery.status
@@ -122,7 +122,7 @@ class Scene:
 
     def __init__(self, began: datetime, *, show: Callable[[Note], None], root: str = "") -> None:
         self.began = began
-        self.world = World()
+        self.world = ClusterSnapshot()
         self.training = Training()
         self.notes: list[Note] = []
         self.waiting_for = ""
@@ -133,14 +133,14 @@ class Scene:
         self._root = root
         self._bell = asyncio.Event()
 
-    def see(self, world: World) -> None:
+    def see(self, world: ClusterSnapshot) -> None:
         """Take a new snapshot of the cluster."""
-        for note in news(self.world, world):
+        for note in changes(self.world, world):
             self.note(note)
         self.world = world
         self._ring()
 
-    def hear(self, attempt: int, line: str, at: datetime) -> None:
+    def ingest_line(self, attempt: int, line: str, at: datetime) -> None:
         """Take a *line* that rank 0 of *attempt* has printed."""
         self.training.take_in(attempt, line, at)
         if line and not line.startswith("step "):

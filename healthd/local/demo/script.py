@@ -102,7 +102,7 @@ def changed_settings() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DemoFolders:
     """The folders of one demo."""
 
     root: Path

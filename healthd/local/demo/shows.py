@@ -13,7 +13,7 @@ from typing import Protocol, TextIO
 
 import msgspec
 
-from healthd.local.demo.outcome import Outcome, in_words
+from healthd.local.demo.outcome import DemoOutcome, outcome_lines
 from healthd.local.demo.scene import Note, Scene
 
 
@@ -28,7 +28,7 @@ class Show(Protocol):
         """Show *scene* while the block runs."""
         ...
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: DemoOutcome) -> None:
         """Show the outcome."""
         ...
 
@@ -52,10 +52,10 @@ class LinesShow:
         self._began = scene.began
         yield
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: DemoOutcome) -> None:
         """The outcome. Its last line says whether the weights are equal."""
         self._print("")
-        for line in in_words(outcome):
+        for line in outcome_lines(outcome):
             self._print(line)
 
     def _print(self, line: str) -> None:
@@ -77,7 +77,7 @@ class JsonShow:
         """Nothing to do: lines are shown at once."""
         yield
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: DemoOutcome) -> None:
         """The outcome."""
         self._print(msgspec.to_builtins(outcome))
 

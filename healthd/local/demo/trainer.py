@@ -73,7 +73,7 @@ WEIGHTS = LAYOUT[-1].end
 
 
 @dataclass
-class State:
+class TrainingState:
     """All data that training keeps from one step to the next."""
 
     step: int
@@ -81,14 +81,14 @@ class State:
     momenta: list[float]
 
 
-def fresh() -> State:
+def fresh() -> TrainingState:
     """Step 0: random weights, the same in every run."""
     dice = random.Random(3)
     weights = [0.0] * WEIGHTS
     for weight, _ in LAYERS:
         spread = SPREAD / math.sqrt(weight.shape[1])
         weights[weight.begin : weight.end] = [dice.gauss(0, spread) for _ in range(weight.begin, weight.end)]
-    return State(0, weights, [0.0] * WEIGHTS)
+    return TrainingState(0, weights, [0.0] * WEIGHTS)
 
 
 def samples(step: int, part: int) -> Iterator[tuple[list[float], float]]:
@@ -138,7 +138,7 @@ def part_sum(weights: Sequence[float], step: int, part: int) -> list[float]:
     return [*gradient, errors]
 
 
-def advance(state: State, total: Sequence[float]) -> float:
+def advance(state: TrainingState, total: Sequence[float]) -> float:
     """One step down the gradient *total*, the sum over the whole batch. Returns the mean loss of that batch."""
     for i in range(WEIGHTS):
         state.momenta[i] = INERTIA * state.momenta[i] - RATE * total[i] / (PARTS * SAMPLES)
@@ -147,7 +147,7 @@ def advance(state: State, total: Sequence[float]) -> float:
     return total[WEIGHTS] / (PARTS * SAMPLES)
 
 
-class Gang:
+class RankGroup:
     """The ranks of one attempt: a star with rank 0 in the middle. Every call is collective: each rank makes it."""
 
     def __init__(self, rank: int, world: int, address: str, port: int) -> None:
@@ -240,17 +240,17 @@ def _read(link: socket.socket, size: int) -> bytes:
 
 def _stall(why: OSError) -> NoReturn:
     """A peer is lost. NCCL would wait for it in a kernel on the GPU: no error, no end."""
-    say(f"waiting for a rank that is gone: {why}")
+    log_line(f"waiting for a rank that is gone: {why}")
     while True:
         signal.pause()
 
 
-def say(line: str) -> None:
+def log_line(line: str) -> None:
     """Print one line and flush it."""
     print(line, flush=True)
 
 
-def save(root: Path, state: State, gang: Gang, *, torn: bool = False) -> Path:
+def save(root: Path, state: TrainingState, gang: RankGroup, *, torn: bool = False) -> Path:
     """
     Write the checkpoint of this step: each rank writes its shard, then rank 0 writes the index, which completes it.
 
@@ -271,7 +271,7 @@ def save(root: Path, state: State, gang: Gang, *, torn: bool = False) -> Path:
     return folder
 
 
-def tensors_of(state: State) -> dict[str, tuple[tuple[int, ...], list[float]]]:
+def tensors_of(state: TrainingState) -> dict[str, tuple[tuple[int, ...], list[float]]]:
     """Every tensor of a checkpoint by name: shape, and values."""
     weights = {t.name: (t.shape, state.weights[t.begin : t.end]) for t in LAYOUT}
     momenta = {f"momentum.{t.name}": (t.shape, state.momenta[t.begin : t.end]) for t in LAYOUT}
@@ -289,7 +289,7 @@ def shard_name(rank: int, world: int) -> str:
     return f"model-{rank + 1:05}-of-{world:05}.safetensors"
 
 
-def encode_shard(state: State, names: Sequence[str]) -> bytes:
+def encode_shard(state: TrainingState, names: Sequence[str]) -> bytes:
     """A safetensors file: length of the header, header (JSON), the tensors without a gap."""
     header: dict[str, object] = {"__metadata__": {"step": str(state.step)}}
     data = b""
@@ -319,7 +319,7 @@ def write_durably(path: Path, data: bytes) -> None:
     os.close(folder)
 
 
-def load(folder: Path) -> State:
+def load(folder: Path) -> TrainingState:
     """Load exactly this checkpoint, whatever number of ranks wrote it."""
     index = json.loads((folder / INDEX).read_text())
     tensors: dict[str, list[float]] = {}
@@ -327,7 +327,7 @@ def load(folder: Path) -> State:
         tensors |= decode_shard((folder / name).read_bytes())
     weights = [value for t in LAYOUT for value in tensors[t.name]]
     momenta = [value for t in LAYOUT for value in tensors[f"momentum.{t.name}"]]
-    return State(index["metadata"]["step"], weights, momenta)
+    return TrainingState(index["metadata"]["step"], weights, momenta)
 
 
 def decode_shard(raw: bytes) -> dict[str, list[float]]:
@@ -339,27 +339,27 @@ def decode_shard(raw: bytes) -> dict[str, list[float]]:
     return {name: array("d", data[begin:end]).tolist() for name, (begin, end) in places.items()}
 
 
-def digest(state: State) -> str:
+def digest(state: TrainingState) -> str:
     """Equal for equal weights, bit for bit."""
     return hashlib.sha256(array("d", state.weights).tobytes()).hexdigest()[:16]
 
 
-def train(options: argparse.Namespace, gang: Gang, resume_from: str, attempt: int) -> State:
+def train(options: argparse.Namespace, gang: RankGroup, resume_from: str, attempt: int) -> TrainingState:
     """Train all remaining steps."""
     state = load(Path(resume_from)) if resume_from else fresh()
     if gang.rank == 0:
-        say(f"resumed from step {state.step}" if resume_from else f"start with {gang.world} ranks")
+        log_line(f"resumed from step {state.step}" if resume_from else f"start with {gang.world} ranks")
     while state.step < options.steps:
         if (state.step + 1, gang.rank, attempt) == (options.crash_at, options.crash_rank, options.crash_attempt):
             raise ZeroDivisionError("a bug of the training script, made up for the demo")
         mine = {part: part_sum(state.weights, state.step + 1, part) for part in parts_of(gang.rank, gang.world)}
         loss = advance(state, gang.add(mine))
         if gang.rank == 0:
-            say(f"step {state.step} loss {loss:.6f}")
+            log_line(f"step {state.step} loss {loss:.6f}")
         if state.step % options.every == 0 or state.step == options.steps:
             folder = save(options.checkpoint, state, gang, torn=attempt == 0 and state.step == options.torn_at)
             if gang.rank == 0:
-                say(f"saved {folder.name}")
+                log_line(f"saved {folder.name}")
         time.sleep(options.pace)
     return state
 
@@ -383,12 +383,12 @@ def main() -> int:
     options = parse()
     environ = os.environ
     rank, world = int(environ.get("RANK", "0")), int(environ.get("WORLD_SIZE", "1"))
-    gang = Gang(rank, world, environ.get("MASTER_ADDR", "127.0.0.1"), int(environ.get("MASTER_PORT", "29500")))
+    gang = RankGroup(rank, world, environ.get("MASTER_ADDR", "127.0.0.1"), int(environ.get("MASTER_PORT", "29500")))
     attempt = int(environ.get("HEALTHD_ATTEMPT", "0"))
     state = train(options, gang, environ.get("HEALTHD_RESUME_FROM", ""), attempt)
     gang.wait()
     if rank == 0:
-        say(f"done at step {state.step}, weights {digest(state)}")
+        log_line(f"done at step {state.step}, weights {digest(state)}")
     return 0
 
 

@@ -14,7 +14,7 @@ _SAVED = re.compile(r"saved step-0*(\d+)")
 _RESUMED = re.compile(r"resumed from step (\d+)")
 
 
-class Point(NamedTuple):
+class CompletedStep(NamedTuple):
     """One completed step."""
 
     at: datetime
@@ -23,11 +23,11 @@ class Point(NamedTuple):
 
 
 @dataclass(slots=True)
-class Attempt:
+class TrainingAttempt:
     """The progress of one attempt. *resumed* is the step that it started from."""
 
     resumed: int = 0
-    points: list[Point] = field(default_factory=list)
+    points: list[CompletedStep] = field(default_factory=list)
     saved: list[int] = field(default_factory=list)
 
     @property
@@ -40,22 +40,22 @@ class Attempt:
 class Training:
     """All attempts so far, by number."""
 
-    attempts: dict[int, Attempt] = field(default_factory=dict)
+    attempts: dict[int, TrainingAttempt] = field(default_factory=dict)
 
     def take_in(self, attempt: int, line: str, at: datetime) -> None:
         """Read one line of rank 0, received at *at*. Lines of other kinds are ignored."""
-        known = self.attempts.setdefault(attempt, Attempt())
+        known = self.attempts.setdefault(attempt, TrainingAttempt())
         if match := _STEP.fullmatch(line):
-            known.points.append(Point(at, int(match[1]), float(match[2])))
+            known.points.append(CompletedStep(at, int(match[1]), float(match[2])))
         elif match := _SAVED.fullmatch(line):
             known.saved.append(int(match[1]))
         elif match := _RESUMED.fullmatch(line):
             known.resumed = int(match[1])
 
     @property
-    def present(self) -> Attempt:
+    def present(self) -> TrainingAttempt:
         """The newest attempt."""
-        return self.attempts[max(self.attempts)] if self.attempts else Attempt()
+        return self.attempts[max(self.attempts)] if self.attempts else TrainingAttempt()
 
     def has_saved(self, attempt: int, step: int) -> bool:
         """Whether *attempt* has written the checkpoint of *step*."""
@@ -78,7 +78,7 @@ class Training:
         the next.
         """
         lost = timedelta(0)
-        furthest: Point | None = None
+        furthest: CompletedStep | None = None
         for _, attempt in sorted(self.attempts.items()):
             beyond = next((p for p in attempt.points if furthest is None or p.step > furthest.step), None)
             if beyond is None:

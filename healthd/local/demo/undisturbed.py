@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from healthd.local.demo import trainer
-from healthd.local.demo.script import Place, Script
+from healthd.local.demo.script import DemoFolders, Script
 from healthd.local.environment import ADDRESS, inherited
 from healthd.local.machine import free_port
 
@@ -21,7 +21,7 @@ class TrainingFailed(Exception):
     """The training failed even without faults, so the demo cannot run. The message has the trainer's output."""
 
 
-async def train_undisturbed(script: Script, place: Place) -> None:
+async def train_undisturbed(script: Script, place: DemoFolders) -> None:
     """Train from the first step to the last, without a pause between steps. Raises TrainingFailed."""
     port = free_port()
     command = [sys.executable, TRAINER, "--checkpoint", str(place.calm), *script.calm_arguments]
@@ -30,8 +30,8 @@ async def train_undisturbed(script: Script, place: Place) -> None:
         outputs = await asyncio.gather(*(rank.communicate() for rank in ranks))
     failed = [number for number, rank in enumerate(ranks) if rank.returncode]
     if failed:
-        said = outputs[failed[0]][0].decode(errors="replace").strip()
-        raise TrainingFailed(f"the trainer failed without any fault (rank {failed[0]}): {said[-500:]}")
+        output = outputs[failed[0]][0].decode(errors="replace").strip()
+        raise TrainingFailed(f"the trainer failed without any fault (rank {failed[0]}): {output[-500:]}")
 
 
 @asynccontextmanager

@@ -24,16 +24,16 @@ from healthd.core.node.quarantine import read_record
 from healthd.core.printable import printable
 from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
 from healthd.core.recovery.spares import is_spare, read_claim
-from healthd.local.demo.outcome import Outcome, explanations, in_words
+from healthd.local.demo.outcome import DemoOutcome, explanations, outcome_lines
 from healthd.local.demo.plot import plot_log
-from healthd.local.demo.scene import Note, Scene, Tone, World
+from healthd.local.demo.scene import ClusterSnapshot, Note, Scene, Tone
 from healthd.local.demo.script import Script
 from healthd.local.slots import devices_of
 
 SMALLEST = (76, 22)
 """Columns and lines that the view needs. On a smaller terminal, plain lines are better."""
 WIDEST = 130
-LAST_WORDS = 6
+CLOSING_LINES = 6
 """Lines that the outcome needs below the last frame, with the prompt."""
 REFRESH = 0.1
 """Seconds between two frames."""
@@ -87,17 +87,17 @@ def _title(scene: Scene, script: Script, now: datetime, width: int) -> Table:
     return line
 
 
-def _slots(world: World, script: Script) -> Table:
+def _slots(world: ClusterSnapshot, script: Script) -> Table:
     table = Table.grid(padding=(0, 1))
     for slot in script.slots:
         node = world.nodes.get(slot.name)
-        mark, says, style = _slot_state(node, _pod_on(world, slot.name)) if node else ("·", "", "dim")
+        mark, text, style = _slot_state(node, _pod_on(world, slot.name)) if node else ("·", "", "dim")
         pci = devices_of(node)[0].pci if node else slot.devices[0].pci
-        table.add_row(Text(mark, style), slot.name, Text(pci, "dim"), Text(says, style, no_wrap=True))
+        table.add_row(Text(mark, style), slot.name, Text(pci, "dim"), Text(text, style, no_wrap=True))
     return table
 
 
-def _pod_on(world: World, node: str) -> Pod | None:
+def _pod_on(world: ClusterSnapshot, node: str) -> Pod | None:
     """The newest pod on *node*. Ended pods stay as objects."""
     pods = [pod for pod in world.pods if pod.spec.node_name == node]
     return max(pods, key=lambda pod: (attempt_of(pod), not is_terminal(pod)), default=None)
@@ -146,15 +146,15 @@ def _attempt_style(attempt: int) -> str:
     return ATTEMPT_STYLES[attempt % len(ATTEMPT_STYLES)]
 
 
-def _recoveries(world: World) -> Table:
+def _recoveries(world: ClusterSnapshot) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("cause", no_wrap=True)
     for phase in PHASES:
         table.add_column(phase.value, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    for recovery, story in zip(world.recoveries, explanations(world), strict=True):
-        cells = [_phase_cell(recovery, phase, story.phases.get(phase.value)) for phase in PHASES]
-        table.add_row(story.causes[0].kind.value, *cells, _end_mark(recovery))
+    for recovery, explanation in zip(world.recoveries, explanations(world), strict=True):
+        cells = [_phase_cell(recovery, phase, explanation.phases.get(phase.value)) for phase in PHASES]
+        table.add_row(explanation.causes[0].kind.value, *cells, _end_mark(recovery))
     return table
 
 
@@ -183,10 +183,10 @@ def _timeline(scene: Scene, lines: int) -> Iterator[Text]:
         )
 
 
-def words(outcome: Outcome) -> Iterator[Text]:
+def words(outcome: DemoOutcome) -> Iterator[Text]:
     """The outcome as lines below the last frame, which shows the phases."""
-    for line in in_words(outcome, phases=False):
-        bad = line.startswith(("NOT AS TOLD", "WEIGHTS DIFFER"))
+    for line in outcome_lines(outcome, phases=False):
+        bad = line.startswith(("NOT AS EXPECTED", "WEIGHTS DIFFER"))
         good = line.startswith("Weights equal")
         yield Text(line, "bold red" if bad else "bold green" if good else "")
 
@@ -211,9 +211,9 @@ class LiveShow:
                 yield
             finally:
                 drawing.cancel()
-                live.update(self._picture(scene, leave=LAST_WORDS), refresh=True)
+                live.update(self._picture(scene, leave=CLOSING_LINES), refresh=True)
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: DemoOutcome) -> None:
         """The outcome, below the last frame."""
         for line in words(outcome):
             self._console.print(line)
@@ -226,5 +226,5 @@ class LiveShow:
     def _picture(self, scene: Scene, leave: int = 1) -> RenderableType:
         """The frame, with *leave* free lines of the terminal below it."""
         size = self._console.size
-        width, height = min(size.width, WIDEST), max(size.height - leave, SMALLEST[1] - LAST_WORDS)
+        width, height = min(size.width, WIDEST), max(size.height - leave, SMALLEST[1] - CLOSING_LINES)
         return frame(scene, self._script, self._clock.now(), width=width, height=height)

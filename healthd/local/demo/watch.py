@@ -13,17 +13,17 @@ from healthd.clock import Clock
 from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster
 from healthd.core.api import Node, NodeHealth, Pod, Recovery
-from healthd.local.demo.scene import Scene, World
-from healthd.local.demo.script import Place
+from healthd.local.demo.scene import ClusterSnapshot, Scene
+from healthd.local.demo.script import DemoFolders
 
-LOOK_EVERY = timedelta(milliseconds=20)
+POLL_EVERY = timedelta(milliseconds=20)
 """Between two polls of the log: files have to be polled, and a step takes longer than this."""
 
 
-async def look(cluster: Cluster) -> World:
+async def read_cluster(cluster: Cluster) -> ClusterSnapshot:
     """A snapshot of all data that the demo shows. Raises ClusterError."""
     recoveries = (await cluster.list(Recovery)).items
-    return World(
+    return ClusterSnapshot(
         nodes={node.metadata.name: node for node in (await cluster.list(Node)).items},
         health={known.metadata.name: known for known in (await cluster.list(NodeHealth)).items},
         pods=tuple((await cluster.list(Pod)).items),
@@ -35,26 +35,26 @@ async def watch_cluster(cluster: Cluster, clock: Clock, scene: Scene) -> None:
     """Keep the scene's snapshot current, until cancelled."""
 
     async def see(_: datetime) -> timedelta:
-        scene.see(await look(cluster))
+        scene.see(await read_cluster(cluster))
         return timedelta(seconds=1)
 
     await cycle_on_change(cluster, clock, [Node, NodeHealth, Pod, Recovery], see, asyncio.Event())
 
 
-async def follow_training(place: Place, clock: Clock, scene: Scene) -> None:
+async def follow_training(place: DemoFolders, clock: Clock, scene: Scene) -> None:
     """Pass every line of rank 0 of every attempt to the scene, until cancelled."""
     log = TrainerLog(place.log_of_rank_0)
 
-    def hear() -> None:
+    def ingest_line() -> None:
         for attempt, line in log.read():
-            scene.hear(attempt, line, clock.now())
+            scene.ingest_line(attempt, line, clock.now())
 
     try:
         while True:
-            hear()
-            await clock.sleep(LOOK_EVERY)
+            ingest_line()
+            await clock.sleep(POLL_EVERY)
     finally:
-        hear()  # its last lines
+        ingest_line()  # its last lines
 
 
 class TrainerLog:

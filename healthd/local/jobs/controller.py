@@ -16,8 +16,8 @@ import structlog
 from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Conflict, NotFound
 from healthd.core.api import Job, Node, Pod
 from healthd.core.patches import diff
-from healthd.local.jobs.plan import BACKOFF, Drawn, Plan, decide, is_tracked
-from healthd.local.jobs.schedule import Bind, Refuse, decide_bindings, refused
+from healthd.local.jobs.plan import BACKOFF, Drawn, JobPlan, decide, is_tracked
+from healthd.local.jobs.schedule import Bind, Unschedulable, decide_bindings, refused
 from healthd.local.jobs.template import FINALIZER_TRACKING
 from healthd.local.once import Once
 
@@ -78,7 +78,7 @@ class JobController:
         self._trouble.over(job.metadata.uid)
         return True
 
-    async def _carry_out(self, job: Job, plan: Plan) -> None:
+    async def _carry_out(self, job: Job, plan: JobPlan) -> None:
         """The status is written last, so what it says is true."""
         for pod in plan.release:
             await self._release(pod)
@@ -146,7 +146,7 @@ class JobController:
                     log.warning("pod.bind_failed", pod=decision.pod.metadata.name, error=str(error))
                     self._missed = True
 
-    async def _settle_binding(self, decision: Bind | Refuse, now: datetime) -> None:
+    async def _settle_binding(self, decision: Bind | Unschedulable, now: datetime) -> None:
         pod = decision.pod
         if isinstance(decision, Bind):
             await self._patch(pod, {"spec": {"nodeName": decision.node}})

@@ -30,7 +30,7 @@ LONGEST_BACKOFF = timedelta(minutes=6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class JobPlan:
     """The actions, in this order, and the status that is true after them."""
 
     release: list[Pod] = field(default_factory=list)
@@ -68,9 +68,9 @@ class _View:
     now: datetime
 
 
-def decide(job: Job, pods: Sequence[Pod], now: datetime, drawn: Drawn) -> Plan:
+def decide(job: Job, pods: Sequence[Pod], now: datetime, drawn: Drawn) -> JobPlan:
     """The plan for *job* and its own *pods*."""
-    view = _look(job, pods, now)
+    view = _view_of(job, pods, now)
     if is_finished(job) or job.metadata.deletion_timestamp is not None:
         return _wind_up(view)
     if _stands(job, "FailureTarget") or len(view.failed) > job.spec.backoff_limit:
@@ -90,7 +90,7 @@ def is_tracked(pod: Pod) -> bool:
     return FINALIZER_TRACKING in pod.metadata.finalizers
 
 
-def _look(job: Job, pods: Sequence[Pod], now: datetime) -> _View:
+def _view_of(job: Job, pods: Sequence[Pod], now: datetime) -> _View:
     world = job.spec.completions if job.spec.completions is not None else job.spec.parallelism
     live = [pod for pod in pods if not is_terminal(pod)]
     counted = [pod for pod in pods if is_terminal(pod) and is_tracked(pod)]
@@ -108,51 +108,51 @@ def _look(job: Job, pods: Sequence[Pod], now: datetime) -> _View:
     )
 
 
-def _wind_up(view: _View) -> Plan:
+def _wind_up(view: _View) -> JobPlan:
     """For a job that is finished or being deleted: nothing is counted any more."""
     tracked = [pod for pod in (*view.active, *view.terminating, *view.ended) if is_tracked(pod)]
-    return Plan(release=tracked, delete=view.active, status=_status(view, deleted=view.active))
+    return JobPlan(release=tracked, delete=view.active, status=_status(view, deleted=view.active))
 
 
-def _fail(view: _View) -> Plan:
+def _fail(view: _View) -> JobPlan:
     """As in Kubernetes, `Failed` is set only when no pod is left. A reader of `Failed` may take the nodes."""
     limit = view.job.spec.backoff_limit
     message = f"{len(view.failed)} pods failed; backoffLimit is {limit}"
-    conditions = _told(view, "FailureTarget", "True", "BackoffLimitExceeded", message)
+    conditions = _conditions(view, "FailureTarget", "True", "BackoffLimitExceeded", message)
     if not view.active and not view.terminating:
         failed = Condition(type="Failed", status="True", reason="BackoffLimitExceeded", message=message)
         conditions = with_condition(conditions, failed, view.now)
-    return Plan(delete=view.active, status=_status(view, deleted=view.active, conditions=conditions))
+    return JobPlan(delete=view.active, status=_status(view, deleted=view.active, conditions=conditions))
 
 
-def _complete(view: _View) -> Plan:
+def _complete(view: _View) -> JobPlan:
     message = f"all {view.world} indexes succeeded"
-    conditions = _told(view, "Complete", "True", "CompletionsReached", message)
-    return Plan(status=msgspec.structs.replace(_status(view, conditions=conditions), completion_time=view.now))
+    conditions = _conditions(view, "Complete", "True", "CompletionsReached", message)
+    return JobPlan(status=msgspec.structs.replace(_status(view, conditions=conditions), completion_time=view.now))
 
 
-def _suspend(view: _View) -> Plan:
+def _suspend(view: _View) -> JobPlan:
     """Forgets which indexes succeeded: the members of a gang need each other, so all of them run again."""
-    conditions = _told(view, "Suspended", "True", "JobSuspended", "Job suspended")
+    conditions = _conditions(view, "Suspended", "True", "JobSuspended", "Job suspended")
     view = replace(view, done=set())
     status = _status(view, deleted=view.active, conditions=conditions)
     active = [pod for pod in view.active if is_tracked(pod)]
     succeeded = [pod for pod in view.ended if pod.status.phase == "Succeeded" and is_tracked(pod)]
-    return Plan(
+    return JobPlan(
         release=[*active, *succeeded],
         delete=view.active,
         status=msgspec.structs.replace(status, start_time=None),
     )
 
 
-def _go_on(view: _View, drawn: Drawn) -> Plan:
+def _go_on(view: _View, drawn: Drawn) -> JobPlan:
     conditions = view.job.status.conditions
     if _stands(view.job, "Suspended"):
-        conditions = _told(view, "Suspended", "False", "JobResumed", "Job resumed")
+        conditions = _conditions(view, "Suspended", "False", "JobResumed", "Job resumed")
     surplus = _surplus(view)
     create = [] if surplus else _new_pods(view, drawn)
     status = _status(view, deleted=surplus, created=create, conditions=conditions)
-    return Plan(
+    return JobPlan(
         release=[*(pod for pod in surplus if is_tracked(pod)), *_counted(view)],
         delete=surplus,
         create=create,
@@ -240,7 +240,7 @@ def _status(
     )
 
 
-def _told(view: _View, kind: str, status: str, reason: str, message: str) -> list[Condition]:
+def _conditions(view: _View, kind: str, status: str, reason: str, message: str) -> list[Condition]:
     new = Condition(type=kind, status=status, reason=reason, message=message)
     return with_condition(view.job.status.conditions, new, view.now)
 

@@ -27,7 +27,7 @@ from healthd.core.api import (
 )
 from healthd.core.recovery.gang import index_of, is_terminal
 from healthd.core.recovery.spares import is_ready, reservation
-from healthd.core.untrusted import Unreadable, number_or, read_json
+from healthd.core.untrusted import InvalidText, number_or, read_json
 from healthd.gangs.job import LABEL_JOB_NAME
 from healthd.local.processes.pods import with_condition
 
@@ -43,18 +43,18 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class Unschedulable:
     """*pod* waits. *why* is the reason."""
 
     pod: Pod
     why: str
 
 
-def decide_bindings(pods: Sequence[Pod], nodes: Sequence[Node]) -> list[Bind | Refuse]:
+def decide_bindings(pods: Sequence[Pod], nodes: Sequence[Node]) -> list[Bind | Unschedulable]:
     """For each pod without a slot, in index order: its slot, or the reason why it gets none."""
     by_name = {node.metadata.name: node for node in sorted(nodes, key=_slot_order)}
     busy = {pod.spec.node_name for pod in pods if pod.spec.node_name and not is_terminal(pod)}
-    decided: list[Bind | Refuse] = []
+    decided: list[Bind | Unschedulable] = []
     for pod in sorted(filter(_is_waiting, pods), key=_pod_order):
         decision = _decide_one(pod, by_name, busy)
         if isinstance(decision, Bind):
@@ -74,24 +74,24 @@ def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
     return any(_matches(toleration, taint) for toleration in tolerations)
 
 
-def _decide_one(pod: Pod, nodes: Mapping[str, Node], busy: Collection[str]) -> Bind | Refuse:
+def _decide_one(pod: Pod, nodes: Mapping[str, Node], busy: Collection[str]) -> Bind | Unschedulable:
     raw = pod.metadata.annotations.get(ANNOTATION_PLACEMENT)
     if raw is None:
         return _choose(pod, nodes, busy)
     try:
         placement = read_json(raw, dict[str, str])
-    except Unreadable as error:
-        return Refuse(pod, f"annotation {ANNOTATION_PLACEMENT} is not a JSON object of index -> node: {error}")
+    except InvalidText as error:
+        return Unschedulable(pod, f"annotation {ANNOTATION_PLACEMENT} is not a JSON object of index -> node: {error}")
     name = placement.get(index_of(pod))
     if name is None:  # the user made the gang larger since then
         return _choose(pod, nodes, busy)
     if name not in nodes:
-        return Refuse(pod, f"placed on {name}, which does not exist")
+        return Unschedulable(pod, f"placed on {name}, which does not exist")
     obstacle = _obstacle(pod, nodes[name], busy, placed=True)
-    return Refuse(pod, f"placed on {name}, which is {obstacle}") if obstacle else Bind(pod, name)
+    return Unschedulable(pod, f"placed on {name}, which is {obstacle}") if obstacle else Bind(pod, name)
 
 
-def _choose(pod: Pod, nodes: Mapping[str, Node], busy: Collection[str]) -> Bind | Refuse:
+def _choose(pod: Pod, nodes: Mapping[str, Node], busy: Collection[str]) -> Bind | Unschedulable:
     obstacles = Counter[str]()
     for name, node in nodes.items():
         obstacle = _obstacle(pod, node, busy, placed=False)
@@ -99,7 +99,7 @@ def _choose(pod: Pod, nodes: Mapping[str, Node], busy: Collection[str]) -> Bind 
             return Bind(pod, name)
         obstacles[obstacle] += 1
     why = ", ".join(f"{count} {obstacle}" for obstacle, count in sorted(obstacles.items()))
-    return Refuse(pod, f"0/{len(nodes)} slots are free: {why or 'there are none'}")
+    return Unschedulable(pod, f"0/{len(nodes)} slots are free: {why or 'there are none'}")
 
 
 def _obstacle(pod: Pod, node: Node, busy: Collection[str], *, placed: bool) -> str:

@@ -34,15 +34,15 @@ async def kill_marked(uid: str) -> int:
     Waits as long as the kernel needs. A process stuck in a driver cannot be proven gone.
     """
     killed: set[int] = set()
-    empty_looks = 0
-    while empty_looks < 2:
+    empty_scans = 0
+    while empty_scans < 2:
         pids = await asyncio.to_thread(find_processes, uid)
         shims = await asyncio.to_thread(find_processes, uid, SHIM_MARK)
         await asyncio.gather(
             *(_end(pid, f"{MARK}={uid}", kill=True) for pid in pids),
             *(_end(pid, f"{SHIM_MARK}={uid}", kill=False) for pid in shims),
         )
-        empty_looks = 0 if pids or shims else empty_looks + 1
+        empty_scans = 0 if pids or shims else empty_scans + 1
         killed.update(pids)
     return len(killed)
 

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from healthd.core.api.model import KernelRecord
 from healthd.core.diagnosis.klog import OomKill, parse_oom_kill
-from healthd.local.processes.pods import Ending
+from healthd.local.processes.pods import RankExit
 
 PROC = Path("/proc")
 SLACK = timedelta(seconds=1)
 """The largest difference between the kernel's timestamps and wall time."""
 DYING = timedelta(seconds=10)
 """The longest time between a kill and the end: gigabytes of memory and a GPU driver take time."""
-HEARD_WITHIN = timedelta(milliseconds=250)
+READ_WITHIN = timedelta(milliseconds=250)
 """
 The kernel writes its line before the process ends. The reader wakes up at the next tick, and has to parse the line.
 """
@@ -59,11 +59,11 @@ class Suspect:
 
 def victim_of(suspect: Suspect, victims: Iterable[Victim]) -> Victim | None:
     """The kill that explains the death of *suspect*, by pid, otherwise by control group. Pure."""
-    told = [victim for victim in victims if suspect.began - SLACK <= victim.at <= suspect.ended + SLACK]
-    by_pid = [victim for victim in told if victim.of == suspect.uid]
+    near = [victim for victim in victims if suspect.began - SLACK <= victim.at <= suspect.ended + SLACK]
+    by_pid = [victim for victim in near if victim.of == suspect.uid]
     by_group = [
         victim
-        for victim in told
+        for victim in near
         if suspect.cgroup
         and victim.kill.cgroup == suspect.cgroup
         and not victim.is_known
@@ -72,7 +72,7 @@ def victim_of(suspect: Suspect, victims: Iterable[Victim]) -> Victim | None:
     return next(iter(by_pid + by_group), None)
 
 
-def blamed(ending: Ending, victim: Victim | None) -> Ending:
+def blamed(ending: RankExit, victim: Victim | None) -> RankExit:
     """
     *ending* of a rank that was not asked to stop, with the kill that explains it. *victim* None: the kill is not
     named.
@@ -96,7 +96,7 @@ class CgroupCounter:
     def __post_init__(self) -> None:
         self.last = self._read()
 
-    def look(self, now: datetime) -> None:
+    def poll(self, now: datetime) -> None:
         """Read the counter again."""
         count = self._read()
         if count > self.last:
@@ -156,10 +156,10 @@ class OomKills:
 
         When the log can be compared, it names the killed process: then the counter adds nothing.
         """
-        told = any(suspect.ended - DYING - SLACK <= victim.at for victim in self._victims)
-        if told and (self.sees_pids or self.cgroup):
+        near = any(suspect.ended - DYING - SLACK <= victim.at for victim in self._victims)
+        if near and (self.sees_pids or self.cgroup):
             return False
-        self.counter.look(suspect.ended)
+        self.counter.poll(suspect.ended)
         grew = self.counter.grew_at
         return grew is not None and max(suspect.began, suspect.ended - DYING) <= grew
 

@@ -15,7 +15,7 @@ from healthd.core.recovery.gang import is_terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class RankExit:
     """How a rank ended. That it exists is the proof that no process of the rank is left."""
 
     exit_code: int
@@ -30,7 +30,7 @@ class RankView:
     """The known state of a pod's processes: not yet running (no *pid*), running, or ended."""
 
     pid: int = 0
-    ending: Ending | None = None
+    ending: RankExit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopRank:
     """SIGTERM now, SIGKILL after *grace*."""
 
     grace: timedelta
@@ -51,7 +51,7 @@ class EndLost:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class WriteStatus:
     """Write this status."""
 
     status: PodStatus
@@ -67,7 +67,7 @@ class Wait:
     """Nothing to do now."""
 
 
-Act = Start | Stop | EndLost | Report | Remove | Wait
+Act = Start | StopRank | EndLost | WriteStatus | Remove | Wait
 
 
 def decide_pod(pod: Pod, rank: RankView | None, *, may_start: bool, begun_here: bool, now: datetime) -> Act:
@@ -83,17 +83,17 @@ def decide_pod(pod: Pod, rank: RankView | None, *, may_start: bool, begun_here: 
     if rank is None:
         return _decide_unstarted(pod, may_start=may_start, begun_here=begun_here, now=now)
     if rank.ending is not None:
-        return Report(ended(pod, rank.ending, now))
+        return WriteStatus(ended(pod, rank.ending, now))
     if pod.metadata.deletion_timestamp is not None:
-        return Stop(max(timedelta(0), pod.metadata.deletion_timestamp - now))
+        return StopRank(max(timedelta(0), pod.metadata.deletion_timestamp - now))
     if rank.pid and pod.status.phase != "Running":
-        return Report(running(pod, now))
+        return WriteStatus(running(pod, now))
     return Wait()
 
 
 def _decide_ended(pod: Pod, rank: RankView | None) -> Act:
     if rank is not None and rank.ending is None:  # another writer reported the end; make it true
-        return Stop(timedelta(0))
+        return StopRank(timedelta(0))
     meta = pod.metadata
     if meta.deletion_timestamp is not None and meta.deletion_grace_period_seconds != 0:
         return Remove()
@@ -104,8 +104,8 @@ def _decide_unstarted(pod: Pod, *, may_start: bool, begun_here: bool, now: datet
     if pod.status.start_time is not None and not begun_here:
         return EndLost()
     if pod.metadata.deletion_timestamp is not None:
-        never = Ending(exit_code=137, reason="NeverStarted", message="deleted before it was started")
-        return Report(ended(pod, never, now))
+        never = RankExit(exit_code=137, reason="NeverStarted", message="deleted before it was started")
+        return WriteStatus(ended(pod, never, now))
     return Start() if may_start else Wait()
 
 
@@ -128,7 +128,7 @@ def running(pod: Pod, now: datetime) -> PodStatus:
     )
 
 
-def ended(pod: Pod, ending: Ending, now: datetime) -> PodStatus:
+def ended(pod: Pod, ending: RankExit, now: datetime) -> PodStatus:
     """The status when the command has ended and no process of it is left: the proof for the fence."""
     terminated = Terminated(
         exit_code=ending.exit_code,

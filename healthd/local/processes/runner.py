@@ -30,24 +30,24 @@ from healthd.core.patches import diff
 from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
 from healthd.local.environment import gpus_env, gpus_of_gang, inherited, own_env, threads_env, world_of
 from healthd.local.once import Once
-from healthd.local.processes.disk import blame_disk, look_at_disks, may_be_for_want_of_room
+from healthd.local.processes.disk import blame_disk, may_be_for_want_of_room, read_disks
 from healthd.local.processes.marks import find_processes
-from healthd.local.processes.oom import HEARD_WITHIN, OomKills, Suspect, blamed, read_oom_kills
+from healthd.local.processes.oom import READ_WITHIN, OomKills, Suspect, blamed, read_oom_kills
 from healthd.local.processes.output import Terminal, open_log
 from healthd.local.processes.pods import (
     Act,
-    Ending,
     EndLost,
+    RankExit,
     RankView,
     Remove,
-    Report,
     Start,
-    Stop,
+    StopRank,
     Wait,
+    WriteStatus,
     begun,
     decide_pod,
 )
-from healthd.local.processes.supervise import Command, Rank
+from healthd.local.processes.supervise import Rank, RankCommand
 from healthd.local.processes.work import Work, processor_time
 from healthd.threads import in_thread
 
@@ -57,11 +57,11 @@ TERMINAL_PATIENCE = 1.0
 """Seconds that healthd waits at its end for a terminal that does not read."""
 RESYNC = timedelta(seconds=1)
 """Between cycles while nothing happens. It is also the precision of `last_output`."""
-LAST_LOOKS = 3
+LAST_POLLS = 3
 """Cycles at a shutdown: to report an end, to complete a deletion, and to try once more."""
 STUCK_AFTER = timedelta(seconds=10)
 """After this time, a process that survives SIGKILL is stuck in a driver or on a dead file system."""
-LONGEST_DISK_LOOK = 2.0
+DISK_READ_LIMIT = 2.0
 """Seconds. The longest check of the disks. healthd does not report the end of the rank before it is over."""
 LOST = "lost its supervisor when healthd was restarted"
 
@@ -84,7 +84,7 @@ class _Member:
     """The OOM kills of the whole machine when it started."""
     ended: datetime | None = None
     """When its end was first seen."""
-    ending: Ending | None = None
+    ending: RankExit | None = None
     """Its end as reported. It is judged once."""
     disk: asyncio.Task[tuple[str, list[str]]] | None = None
     """The check of its last output and of the disks that it writes to."""
@@ -130,7 +130,7 @@ class ProcessRunner:
     async def cycle(self, now: datetime) -> timedelta:
         """Check every pod, and do the next action for each. Returns the longest time until the next cycle."""
         async with self._one_cycle:  # two cycles at once would start a pod twice
-            await self._look_at_all(now)
+            await self._poll_all(now)
         return RESYNC
 
     async def shutdown(self, grace: timedelta) -> None:
@@ -139,7 +139,7 @@ class ProcessRunner:
         for member in self._members.values():
             member.rank.stop(grace)
         await asyncio.gather(*(member.rank.wait() for member in self._members.values()))
-        for _ in range(LAST_LOOKS):
+        for _ in range(LAST_POLLS):
             await self.cycle(self._clock.now())
         if self._terminal is not None:
             await asyncio.to_thread(self._terminal.close, TERMINAL_PATIENCE)
@@ -165,7 +165,7 @@ class ProcessRunner:
         members = (self._members.get(pod.metadata.uid) for pod in pods)
         return max((member.work.last for member in members if member and member.work), default=None)
 
-    async def _look_at_all(self, now: datetime) -> None:
+    async def _poll_all(self, now: datetime) -> None:
         listed = (await self._cluster.list(Pod)).items
         bound = {pod.metadata.uid: pod for pod in listed if pod.spec.node_name}
         self._forget_or_stop_all_but(bound, now)
@@ -182,7 +182,7 @@ class ProcessRunner:
                         "pod.write_failed", pod=pod.metadata.name, error=str(error), note="tried until it works"
                     )
         self._observe_output(now)
-        self._oom.counter.look(now)
+        self._oom.counter.poll(now)
 
     def _decide(self, pod: Pod, now: datetime) -> Act:
         uid = pod.metadata.uid
@@ -202,7 +202,7 @@ class ProcessRunner:
         busy = any(member.node == node and member.rank.ending is None for member in self._members.values())
         return not busy and not self._closing
 
-    def _ending(self, member: _Member, now: datetime) -> Ending | None:
+    def _ending(self, member: _Member, now: datetime) -> RankExit | None:
         """How the rank ended. None also while the kernel may still report an OOM kill."""
         if member.ending is None and member.rank.ending is not None:
             member.ended = member.ended or now
@@ -210,28 +210,28 @@ class ProcessRunner:
             member.ending = judged and self._with_disk(member, judged)
         return member.ending
 
-    def _with_disk(self, member: _Member, ending: Ending) -> Ending | None:
+    def _with_disk(self, member: _Member, ending: RankExit) -> RankExit | None:
         """*ending*, with a full disk as its cause when a disk was full. None while the disks are checked."""
         if member.rank.stopping or self._closing or not may_be_for_want_of_room(ending):
             return ending
         if member.disk is None:
-            member.disk = asyncio.create_task(self._look_at_disks(member), name="look at disks")
+            member.disk = asyncio.create_task(self._read_disks(member), name="look at disks")
         return blame_disk(ending, *member.disk.result()) if member.disk.done() else None
 
-    async def _look_at_disks(self, member: _Member) -> tuple[str, list[str]]:
+    async def _read_disks(self, member: _Member) -> tuple[str, list[str]]:
         """Check the disks, with a timeout: healthd does not wait for a file server that hangs."""
-        look = partial(look_at_disks, member.log_path, member.log_began_at, self._written)
+        poll = partial(read_disks, member.log_path, member.log_began_at, self._written)
         try:
-            async with asyncio.timeout(LONGEST_DISK_LOOK):
-                return await in_thread(look, "look at disks")
+            async with asyncio.timeout(DISK_READ_LIMIT):
+                return await in_thread(poll, "look at disks")
         except (TimeoutError, OSError):
             return "", []
         finally:
             self._wake.set()
 
     def _judged(
-        self, member: _Member, ending: Ending, began: datetime, ended: datetime, now: datetime
-    ) -> Ending | None:
+        self, member: _Member, ending: RankExit, began: datetime, ended: datetime, now: datetime
+    ) -> RankExit | None:
         if member.rank.stopping or ending.exit_code == 0:
             return ending
         suspect = Suspect(uid=member.rank.uid, cgroup=self._oom.cgroup, began=began, ended=ended)
@@ -240,8 +240,8 @@ class ProcessRunner:
             return blamed(ending, victim)
         if ending.signal != signal.SIGKILL or read_oom_kills() == member.oom_kills:
             return ending
-        if timedelta(0) <= now - ended < HEARD_WITHIN and not self._closing:
-            asyncio.get_running_loop().call_later(HEARD_WITHIN.total_seconds(), self._wake.set)
+        if timedelta(0) <= now - ended < READ_WITHIN and not self._closing:
+            asyncio.get_running_loop().call_later(READ_WITHIN.total_seconds(), self._wake.set)
             return None
         return blamed(ending, None) if self._oom.is_counted(suspect) else ending
 
@@ -249,11 +249,11 @@ class ProcessRunner:
         match act:
             case Start():
                 await self._start(pod, now)
-            case Stop(grace=grace):
+            case StopRank(grace=grace):
                 _stop(self._members[pod.metadata.uid], grace, now)
             case EndLost():
                 self._end_lost(pod)
-            case Report(status=status):
+            case WriteStatus(status=status):
                 await self._report(pod, status)
             case Remove():
                 meta = pod.metadata
@@ -285,7 +285,7 @@ class ProcessRunner:
             argv = [*container.command, *container.args]
             cwd = container.working_dir or str(Path.cwd())
             linger = timedelta(seconds=pod.spec.termination_grace_period_seconds)
-            member.rank.start(Command(argv=argv, env=env, cwd=cwd, output=output), linger=linger)
+            member.rank.start(RankCommand(argv=argv, env=env, cwd=cwd, output=output), linger=linger)
         finally:
             os.close(output)
         log.info("rank.started", pod=pod.metadata.name, node=pod.spec.node_name, log=str(member.log_path))
@@ -323,7 +323,7 @@ class ProcessRunner:
             if size != member.log_size:
                 member.log_size, member.last_output = size, now
             if member.work is not None and member.rank.ending is None:
-                member.work.look(now, partial(processor_time, member.rank.shim_pid))
+                member.work.poll(now, partial(processor_time, member.rank.shim_pid))
             if member.rank.ending is not None:
                 _end_output(member)
 

@@ -50,7 +50,7 @@ def main(argv: list[str]) -> None:
     os.environ.pop(SHIM_MARK, None)
     os.environ[MARK] = uid
     rank, failure = _start(command, cwd)
-    _tell(control, failure or f"started {rank}")
+    _report(control, failure or f"started {rank}")
     _Watch(control, wakeup, rank, linger).serve()
     os._exit(0)  # there is nothing to clean up, and healthd waits for this exit
 
@@ -68,7 +68,7 @@ class _Watch:
         self._linger = linger
         self._deadline: float | None = None
         self._asked_to_stop = False
-        self._told: set[int] = set()
+        self._signalled: set[int] = set()
         """The processes that got SIGTERM: many programs take a second SIGTERM as "drop everything"."""
         self._rank_is_gone = False
         self._nap = 0.01
@@ -81,13 +81,13 @@ class _Watch:
             elif self._asked_to_stop and self._rank_is_gone:
                 # Some processes were forked since. A shell's child that has not called exec yet loses the signal:
                 # repeat it.
-                _signal_descendants(signal.SIGTERM, spare=self._told)
+                _signal_descendants(signal.SIGTERM, spare=self._signalled)
             for fd, _ in self._poll.poll(self._patience()):
                 if fd == self._wakeup:
                     os.read(self._wakeup, 4096)
                 else:
                     self._obey()
-        _tell(self._control, "gone")
+        _report(self._control, "gone")
 
     def _reap(self) -> bool:
         """Reap every child that has ended. False: no child is left, so no descendant is left."""
@@ -102,7 +102,7 @@ class _Watch:
                 self._rank_ended(os.waitstatus_to_exitcode(status))
 
     def _rank_ended(self, code: int) -> None:
-        _tell(self._control, f"exited {code} 0" if code >= 0 else f"exited {128 - code} {-code}")
+        _report(self._control, f"exited {code} 0" if code >= 0 else f"exited {128 - code} {-code}")
         self._rank_is_gone = True
         if not self._asked_to_stop:
             self._end_within(self._linger if code == 0 else 0.0)
@@ -124,7 +124,7 @@ class _Watch:
     def _stop(self, grace: float) -> None:
         """Start the stop. A second stop can only shorten the first."""
         if grace > 0 and not self._asked_to_stop:
-            self._told = _signal_descendants(signal.SIGTERM, group=self._rank)
+            self._signalled = _signal_descendants(signal.SIGTERM, group=self._rank)
             _signal_descendants(signal.SIGCONT, group=self._rank)  # a stopped process handles no signals
         self._asked_to_stop = True
         self._end_within(grace)
@@ -149,17 +149,17 @@ class _Watch:
 
 def _start(command: list[str], cwd: str) -> tuple[int, str]:
     """Fork and exec. Returns the pid, and the error message (empty: it runs)."""
-    failed, tell_failure = os.pipe()
+    failed, failure_pipe = os.pipe()
     shim = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become(command, cwd, shim, tell_failure)
-    os.close(tell_failure)
+        _become(command, cwd, shim, failure_pipe)
+    os.close(failure_pipe)
     with os.fdopen(failed, "rb") as answer:
         return pid, answer.read().decode(errors="replace")
 
 
-def _become(command: list[str], cwd: str, shim: int, tell_failure: int) -> None:
+def _become(command: list[str], cwd: str, shim: int, failure_pipe: int) -> None:
     """The child's side of the fork. Never returns."""
     try:
         os.setsid()
@@ -172,7 +172,7 @@ def _become(command: list[str], cwd: str, shim: int, tell_failure: int) -> None:
         os.execvp(command[0], command)
     except OSError as error:
         what = cwd if error.filename == cwd else command[0]
-        os.write(tell_failure, f"failed {error.errno} {what}: {error.strerror}".replace("\n", " ").encode())
+        os.write(failure_pipe, f"failed {error.errno} {what}: {error.strerror}".replace("\n", " ").encode())
     finally:
         os._exit(127)
 
@@ -245,7 +245,7 @@ def _stat(pid: int) -> tuple[int, int]:
     return int(fields[1]), int(fields[2])
 
 
-def _tell(control: int, message: str) -> None:
+def _report(control: int, message: str) -> None:
     """Send one message to healthd. healthd may be dead: then the end of file arrives next."""
     with contextlib.suppress(OSError):
         os.write(control, message.encode() + b"\n")

@@ -19,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from healthd.local.processes.marks import kill_marked
-from healthd.local.processes.pods import Ending
+from healthd.local.processes.pods import RankExit
 from healthd.local.processes.shim import MARK, SHIM_MARK
 from healthd.local.writer_lock import passed_on
 
@@ -28,7 +28,7 @@ NOT_EXECUTABLE = frozenset({errno.EACCES, errno.ENOEXEC, errno.EISDIR})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class RankCommand:
     """What to run: *argv* in *cwd* with exactly *env*, its output appended to the open file *output*."""
 
     argv: Sequence[str]
@@ -44,7 +44,7 @@ class Rank:
         self.uid = uid
         self.pid = 0
         """The pid of the command, once it runs."""
-        self.ending: Ending | None = None
+        self.ending: RankExit | None = None
         self.stopping = False
         """healthd asked for the end, so a death by signal is expected."""
         self._on_change = on_change
@@ -52,14 +52,14 @@ class Rank:
         self._control: socket.socket | None = None
         self._watching: asyncio.Task[None] | None = None
         self._exit: tuple[int, int] | None = None
-        self._failure: Ending | None = None
+        self._failure: RankExit | None = None
 
     @property
     def shim_pid(self) -> int:
         """The pid of the shim. 0 for a rank that never had one."""
         return self._shim.pid if self._shim else 0
 
-    def start(self, command: Command, *, linger: timedelta) -> None:
+    def start(self, command: RankCommand, *, linger: timedelta) -> None:
         """
         Start the shim. Later, `pid` or `ending` says whether the command could be run.
 
@@ -80,7 +80,7 @@ class Rank:
 
     def fail(self, message: str) -> None:
         """The rank ends before it started."""
-        self._end(Ending(exit_code=127, reason="StartError", message=f"cannot be started: {message}"))
+        self._end(RankExit(exit_code=127, reason="StartError", message=f"cannot be started: {message}"))
 
     def lost(self, message: str) -> None:
         """No process supervises this pod's processes any more: end them by their mark."""
@@ -104,7 +104,7 @@ class Rank:
         with control:
             async for line in _lines(control):
                 last = line
-                self._hear(line)
+                self._ingest_line(line)
             self._control = None
         await asyncio.to_thread(shim.wait)
         if last == "gone" and self._exit is not None:
@@ -112,23 +112,23 @@ class Rank:
         else:
             await self._end_by_mark("lost its supervisor, which was killed")
 
-    def _hear(self, line: str) -> None:
+    def _ingest_line(self, line: str) -> None:
         match line.split(" ", 2):
             case ["started", pid]:
                 self.pid = int(pid)
                 self._on_change()
             case ["failed", number, text]:
                 code = 126 if int(number) in NOT_EXECUTABLE else 127
-                self._failure = Ending(exit_code=code, reason="StartError", message=f"cannot be started: {text}")
+                self._failure = RankExit(exit_code=code, reason="StartError", message=f"cannot be started: {text}")
             case ["exited", code, number]:
                 self._exit = int(code), int(number)
 
     async def _end_by_mark(self, message: str) -> None:
         found = await kill_marked(self.uid)
         text = f"{message}; its processes that lived on ({found}) were killed" if found else message
-        self._end(Ending(exit_code=137, signal=9, reason="Lost", message=f"{text}; no process of it is left"))
+        self._end(RankExit(exit_code=137, signal=9, reason="Lost", message=f"{text}; no process of it is left"))
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: RankExit) -> None:
         self.ending = ending
         self._on_change()
 
@@ -144,7 +144,7 @@ async def _lines(control: socket.socket) -> AsyncIterator[str]:
                 yield line.decode(errors="replace")
 
 
-def _popen(arguments: list[str], command: Command, control: int, uid: str) -> subprocess.Popen[bytes]:
+def _popen(arguments: list[str], command: RankCommand, control: int, uid: str) -> subprocess.Popen[bytes]:
     """Uses -I -S: no site, no user code, no PYTHON* variables. Those are for the rank, not for the shim."""
     env = {name: value for name, value in command.env.items() if name != MARK}
     return subprocess.Popen(
@@ -158,9 +158,9 @@ def _popen(arguments: list[str], command: Command, control: int, uid: str) -> su
     )
 
 
-def _ending(code: int, number: int, *, stopped: bool) -> Ending:
+def _ending(code: int, number: int, *, stopped: bool) -> RankExit:
     if code == 0:
-        return Ending(exit_code=0, reason="Completed", message="exit code 0; no process of it is left")
+        return RankExit(exit_code=0, reason="Completed", message="exit code 0; no process of it is left")
     how = f"killed by signal {number}" if number else f"exit code {code}"
     when = " after healthd asked it to stop" if stopped else ""
-    return Ending(exit_code=code, signal=number, reason="Error", message=f"{how}{when}; no process of it is left")
+    return RankExit(exit_code=code, signal=number, reason="Error", message=f"{how}{when}; no process of it is left")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from healthd.local.processes.shim import descendants
 
-LOOK_EVERY = timedelta(seconds=30)
+POLL_EVERY = timedelta(seconds=30)
 """Between samples: the result matters over tens of minutes."""
 WORKS = 0.05
 """
@@ -34,19 +34,19 @@ class Work:
 
     def __init__(self, now: datetime) -> None:
         self.last = now
-        self._looked = now
+        self._polled = now
         self._used = 0.0
 
-    def look(self, now: datetime, used: Callable[[], float]) -> None:
+    def poll(self, now: datetime, used: Callable[[], float]) -> None:
         """
         Compare with the last sample, when it is time for one.
 
         *used* may be less than before: a process has ended since, which is also a sign of work.
         """
-        passed = now - self._looked
-        if timedelta(0) <= passed < LOOK_EVERY:
+        passed = now - self._polled
+        if timedelta(0) <= passed < POLL_EVERY:
             return
-        before, self._used, self._looked = self._used, used(), now
+        before, self._used, self._polled = self._used, used(), now
         if self._used < before or self._used - before >= WORKS * passed.total_seconds():
             self.last = now
 

@@ -22,7 +22,7 @@ from healthd.probes.dcgm.fields import (
     WANTED,
     XIDS_EVER,
     XIDS_LATELY,
-    Value,
+    DcgmValue,
     parse_line,
     readings_of,
 )
@@ -73,7 +73,7 @@ class Dcgm:
         self._node = node
         self._gpus = gpus
         self._fetch = fetch
-        self._known: dict[str, Value | None] = {}
+        self._known: dict[str, DcgmValue | None] = {}
         """The parsed lines of the previous page: most lines do not change."""
         self._listed: set[str] = set()
         self._xids = _Xids(xids)
@@ -94,13 +94,13 @@ class Dcgm:
         ours = self._ours(values)
         listed = {device for device, _ in ours}
         self._listed |= listed
-        told = {device: "yes" if device in listed else "no" for device in sorted(self._listed)}
-        readings = [Reading(device, "dcgm.listed", word) for device, word in told.items()]
+        presence = {device: "yes" if device in listed else "no" for device in sorted(self._listed)}
+        readings = [Reading(device, "dcgm.listed", word) for device, word in presence.items()]
         readings += _merged(ours)
         readings += self._xids.take(ours, listed)
         return readings
 
-    def _parse(self, lines: list[str]) -> list[Value]:
+    def _parse(self, lines: list[str]) -> list[DcgmValue]:
         if len(lines) > MOST_LINES:
             raise CannotRead(self._url, f"{len(lines)} lines of GPU metrics", "see that it is a dcgm-exporter")
         self._known = {line: self._known[line] if line in self._known else parse_line(line) for line in lines}
@@ -116,9 +116,9 @@ class Dcgm:
         if now - since >= STALE:
             raise CannotRead(self._url, f"nothing has changed since {since:%H:%M:%S}", "see that DCGM answers it")
 
-    def _ours(self, values: Iterable[Value]) -> list[tuple[str, Value]]:
+    def _ours(self, values: Iterable[DcgmValue]) -> list[tuple[str, DcgmValue]]:
         """The values of this machine's GPUs with their addresses."""
-        gpus, ours, others = self._gpus(), list[tuple[str, Value]](), set[str]()
+        gpus, ours, others = self._gpus(), list[tuple[str, DcgmValue]](), set[str]()
         for value in values:
             if value.gpu in gpus:
                 ours.append((gpus[value.gpu], value))
@@ -130,11 +130,11 @@ class Dcgm:
             whose = ", ".join(sorted(filter(None, others))[:3]) or "unknown"
             raise CannotRead(
                 self._url,
-                f"it tells of GPUs of another machine ({whose})",
+                f"it reports GPUs of another machine ({whose})",
                 "name an exporter on this node: a Service with internalTrafficPolicy: Local",
             )
         if not ours:
-            raise CannotRead(self._url, "it tells of no GPU", "see that it is a dcgm-exporter and that DCGM answers it")
+            raise CannotRead(self._url, "it reports no GPU", "see that it is a dcgm-exporter and that DCGM answers it")
         return ours
 
 
@@ -146,7 +146,7 @@ class _Xids:
         self._shown: dict[tuple[str, str], dict[int, float]] = {}
         self._counts: Counter[tuple[str, str, int]] = Counter()
 
-    def take(self, ours: Iterable[tuple[str, Value]], listed: Collection[str]) -> list[Reading]:
+    def take(self, ours: Iterable[tuple[str, DcgmValue]], listed: Collection[str]) -> list[Reading]:
         """The counts after one more page, for each of the devices in *listed*."""
         shown = _xids_shown(ours)
         # Its first row comes with the first event after the exporter's start. The others always have rows.
@@ -166,7 +166,7 @@ class _Xids:
 _METRICS = (XIDS_EVER, XIDS_LATELY, *LAST_XID)
 
 
-def _xids_shown(ours: Iterable[tuple[str, Value]]) -> dict[tuple[str, str], dict[int, float]]:
+def _xids_shown(ours: Iterable[tuple[str, DcgmValue]]) -> dict[tuple[str, str], dict[int, float]]:
     """How often the page shows each Xid, by metric and device."""
     shown: dict[tuple[str, str], dict[int, float]] = {}
     for device, value in ours:
@@ -178,7 +178,7 @@ def _xids_shown(ours: Iterable[tuple[str, Value]]) -> dict[tuple[str, str], dict
     return shown
 
 
-def _merged(ours: Iterable[tuple[str, Value]]) -> list[Reading]:
+def _merged(ours: Iterable[tuple[str, DcgmValue]]) -> list[Reading]:
     """A GPU that several pods share has a row for each of them: the largest number counts, and the worst state."""
     merged: dict[tuple[str, str, str], float | str] = {}
     for device, value in ours:
@@ -188,10 +188,10 @@ def _merged(ours: Iterable[tuple[str, Value]]) -> list[Reading]:
     return [Reading(device, name, value, part) for (device, name, part), value in merged.items()]
 
 
-_WORDS = ("no", "pass", "history", "unknown", "warn", "yes", "fail")
+_STATES = ("no", "pass", "history", "unknown", "warn", "yes", "fail")
 
 
 def _worse(one: float | str, other: float | str) -> float | str:
     if isinstance(one, str) or isinstance(other, str):
-        return max(str(one), str(other), key=_WORDS.index)
+        return max(str(one), str(other), key=_STATES.index)
     return max(one, other)

@@ -62,7 +62,7 @@ _ADDRESS = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([
 _CODE = re.compile(r"[A-Z0-9_]{1,64}")
 
 
-class Value(NamedTuple):
+class DcgmValue(NamedTuple):
     """One line of the page: a value of one GPU or of a part of it."""
 
     metric: str
@@ -80,7 +80,7 @@ class Value(NamedTuple):
     """Of DCGM's own health check: what it watches, and its name for the fault."""
 
 
-def parse_line(line: str) -> Value | None:
+def parse_line(line: str) -> DcgmValue | None:
     """One line of the exposition format. None: the line has no value of use, whatever the reason."""
     if len(line) > LONGEST_LINE:
         return None
@@ -91,7 +91,7 @@ def parse_line(line: str) -> Value | None:
         return None
     if not math.isfinite(value) or any(least <= value <= most for least, most in _BLANKS):
         return None
-    return Value(
+    return DcgmValue(
         metric=sample.name,
         gpu=_first(labels, "UUID", "uuid", "gpu_uuid"),
         device=parse_address(labels.get("pci_bus_id", "")),
@@ -113,7 +113,7 @@ def parse_address(bus_id: str) -> str:
     return f"{int(domain, 16):04x}:{bus}:{device}.{function}".lower()
 
 
-def readings_of(value: Value) -> Iterator[tuple[str, str, float | str]]:
+def readings_of(value: DcgmValue) -> Iterator[tuple[str, str, float | str]]:
     """Name, part and value of each reading of one line. Xids are not among them: they are counted."""
     if name := NUMBERS.get(value.metric):
         yield name, value.part, value.value
@@ -123,8 +123,8 @@ def readings_of(value: Value) -> Iterator[tuple[str, str, float | str]]:
         yield "dcgm.power_brake", value.part, "yes" if mask & _POWER_BRAKE else "no"
     elif value.metric == HEALTH and _CODE.fullmatch(value.watch.upper()):
         result = "history" if value.code in _KEPT else _RESULTS.get(int(value.value), "unknown")
-        is_told = result != "pass" and _CODE.fullmatch(value.code)
-        yield f"dcgm.health.{value.watch}", value.code if is_told else "", result
+        has_code = result != "pass" and _CODE.fullmatch(value.code)
+        yield f"dcgm.health.{value.watch}", value.code if has_code else "", result
 
 
 def _first(labels: dict[str, str], *names: str) -> str:

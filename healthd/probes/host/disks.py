@@ -90,12 +90,12 @@ class FileSystems:
     def sample(self, now: datetime) -> Sample:
         """May block for as long as a disk or a file server hangs."""
         mounts = [mount for line in read_lines(str(self._mounts), 1 << 20) if (mount := parse_mount(line))]
-        told = {reading[1:]: reading for path in self._paths for reading in _read_file_system(path, mounts)}
-        return Sample(source=self.source, at=now, readings=list(told.values()))
+        by_place = {reading[1:]: reading for path in self._paths for reading in _read_file_system(path, mounts)}
+        return Sample(source=self.source, at=now, readings=list(by_place.values()))
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class MountInfo:
     """A line of mountinfo. *is_read_only* is about the file system, not about this mount of it."""
 
     point: str
@@ -103,13 +103,13 @@ class Mount:
     is_read_only: bool
 
 
-def parse_mount(line: str) -> Mount | None:
+def parse_mount(line: str) -> MountInfo | None:
     """One line of /proc/self/mountinfo, in the format of proc(5). None for anything else."""
     before, dash, after = line.partition(" - ")
     fields, rest = before.split(" "), after.split(" ")
     if not dash or len(fields) < 6 or len(rest) < 3:
         return None
-    return Mount(_unescaped(fields[4]), _unescaped(rest[1]), "ro" in rest[2].split(","))
+    return MountInfo(_unescaped(fields[4]), _unescaped(rest[1]), "ro" in rest[2].split(","))
 
 
 def _unescaped(path: str) -> str:
@@ -118,7 +118,7 @@ def _unescaped(path: str) -> str:
     return path
 
 
-def _read_file_system(path: Path, mounts: Sequence[Mount]) -> Iterator[Reading]:
+def _read_file_system(path: Path, mounts: Sequence[MountInfo]) -> Iterator[Reading]:
     mount = _mount_of(str(path), mounts)
     part = mount.source if mount and mount.source.startswith("/") else str(path)
     if mount is not None:
@@ -132,7 +132,7 @@ def _read_file_system(path: Path, mounts: Sequence[Mount]) -> Iterator[Reading]:
         yield Reading(NODE, "filesystem.free_inodes_percent", round(100 * space.f_favail / space.f_files, 1), part)
 
 
-def _mount_of(path: str, mounts: Sequence[Mount]) -> Mount | None:
+def _mount_of(path: str, mounts: Sequence[MountInfo]) -> MountInfo | None:
     """The mount of *path*: the longest match, and of several the one on top, which comes last."""
     over = [mount for mount in mounts if path == mount.point or path.startswith(f"{mount.point.rstrip('/')}/")]
     return max(reversed(over), key=lambda mount: len(mount.point), default=None)

@@ -18,7 +18,7 @@ _STATUS = struct.Struct("@Iqqqqi")
 _UNSYNCHRONISED = 0x0040
 _ERROR = -1
 _PATIENCE = 5.0
-_WORDS = {"yes": True, "no": False}
+_ANSWERS = {"yes": True, "no": False}
 
 
 def is_clock_synchronised() -> bool | None:
@@ -28,7 +28,7 @@ def is_clock_synchronised() -> bool | None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return _WORDS.get(done.stdout.strip())
+    return _ANSWERS.get(done.stdout.strip())
 
 
 def ask() -> bool | None:

@@ -35,16 +35,16 @@ class Host:
         return Sample(source=self.source, at=now, readings=[*self._memory(), *self._swapping(), *self._kernel()])
 
     def _memory(self) -> Iterator[Reading]:
-        told = _pairs(f"{self._proc}/meminfo")
-        if total := told.get("MemTotal:"):
+        values = _pairs(f"{self._proc}/meminfo")
+        if total := values.get("MemTotal:"):
             yield Reading(NODE, "host.memory_kb", total)
-        if (corrupted := told.get("HardwareCorrupted:")) is not None:
+        if (corrupted := values.get("HardwareCorrupted:")) is not None:
             yield Reading(NODE, "host.corrupted_memory_kb", corrupted)
 
     def _swapping(self) -> Iterator[Reading]:
-        told = _pairs(f"{self._proc}/vmstat")
-        if "pswpin" in told and "pswpout" in told:
-            yield Reading(NODE, "host.swapped_pages", told["pswpin"] + told["pswpout"])
+        values = _pairs(f"{self._proc}/vmstat")
+        if "pswpin" in values and "pswpout" in values:
+            yield Reading(NODE, "host.swapped_pages", values["pswpin"] + values["pswpout"])
 
     def _kernel(self) -> Iterator[Reading]:
         tainted = read_number(f"{self._proc}/sys/kernel/tainted")

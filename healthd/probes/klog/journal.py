@@ -29,7 +29,7 @@ FOLLOW = ("journalctl", "--dmesg", "--boot", "--follow", "--no-tail", "--output=
 LONGEST_LINE = 1024 * 1024
 
 
-class Entry(msgspec.Struct):
+class JournalEntry(msgspec.Struct):
     """The fields of a journal entry that are read. A message that is not plain text is an array of bytes."""
 
     message: str | list[int] | None = msgspec.field(default=None, name="MESSAGE")
@@ -102,7 +102,7 @@ class Journal:
 def parse_entry(line: bytes, *, boot_id: str, time: KernelTime) -> KernelRecord | None:
     """A journal entry as a kernel record. None if it is none. Only journald itself can set `_TRANSPORT`."""
     try:
-        entry = msgspec.json.decode(line, type=Entry)
+        entry = msgspec.json.decode(line, type=JournalEntry)
         stamp, priority = int(entry.stamp), int(entry.facility) * 8 + int(entry.priority)
         text = (
             entry.message if isinstance(entry.message, str) else bytes(entry.message or b"").decode("utf-8", "replace")

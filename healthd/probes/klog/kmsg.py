@@ -58,7 +58,7 @@ def open_kmsg(
     raw bytes, one record or many joined, that saves the parsing of irrelevant ones. Raises CannotRead.
     """
     known = known_sequence(cursor, boot_id=boot_id, source="kmsg")
-    looks = wanted if callable(wanted) else lambda raw: wanted.search(raw) is not None
+    matches = wanted if callable(wanted) else lambda raw: wanted.search(raw) is not None
     device = _open(path) if fd is None else fd
     os.set_blocking(device, False)
     to_oldest(device)  # a received descriptor may be at any position
@@ -70,7 +70,7 @@ def open_kmsg(
         device,
         boot_id=boot_id,
         last_sequence=known,
-        wanted=looks,
+        wanted=matches,
         kernel_time=kernel_time or KernelTime(clock, clock.now() - uptime),
         trust_user_space=trust_user_space,
     )

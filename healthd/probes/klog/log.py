@@ -15,7 +15,7 @@ from healthd.core.diagnosis.readings import RecordBatch
 MOST_PENDING = 4096
 """Records that may wait for the event loop. At the limit the reader stops, and what the ring then drops is counted."""
 
-MOST_UNTOLD = 65_536
+MOST_UNDELIVERED = 65_536
 """Irrelevant records after which the loop is woken even in a flood: an endless flood must not hide losses."""
 
 
@@ -73,7 +73,7 @@ class Mailbox:
         self._gave_backlog = False
         self._has_caught_up = False
         """And that is still to be reported."""
-        self._answered, self._told = 0, 0
+        self._answered, self._delivered = 0, 0
         self._ended = False
         self._error: Exception | None = None
         self.is_open = True
@@ -88,7 +88,7 @@ class Mailbox:
         with self._changed:
             self._changed.wait_for(lambda: len(self._pending.records) < self._most_pending or not self.is_open)
             self._pending = self._pending.plus(batch)
-            if batch.records or self._pending.count >= MOST_UNTOLD:
+            if batch.records or self._pending.count >= MOST_UNDELIVERED:
                 self._ring()
 
     def flush(self) -> None:
@@ -118,7 +118,7 @@ class Mailbox:
         while True:
             await self._arrived.wait()
             with self._changed:
-                if self._pending.count or self._pending.lost or self._has_caught_up or self._answered > self._told:
+                if self._pending.count or self._pending.lost or self._has_caught_up or self._answered > self._delivered:
                     return self._empty()
                 if self._ended:
                     break
@@ -138,7 +138,7 @@ class Mailbox:
         batch = msgspec.structs.replace(self._pending, is_backlog=self._is_backlog, answered=self._answered)
         self._gave_backlog, self._has_caught_up = self._is_backlog, False
         self._pending = RecordBatch(source=batch.source, last_sequence=batch.last_sequence)
-        self._told = self._answered
+        self._delivered = self._answered
         self._changed.notify_all()
         return batch
 

@@ -39,7 +39,7 @@ _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?:Z|[+-]\d\d:
 _SINCE_BOOT = re.compile(r"\[\s*(\d{1,12})\.(\d{6})\]")
 
 
-class Tail:
+class LogTail:
     """The complete lines that a file gains, through truncation and rotation. Raises CannotRead if it cannot start."""
 
     def __init__(self, path: Path, *, backlog: int = BACKLOG) -> None:
@@ -115,7 +115,7 @@ class FileLog:
         self._booted = _microseconds(booted_at)
         self._last = self._booted
         self._is_backlog = True
-        self._tail = Tail(path)
+        self._tail = LogTail(path)
 
     @property
     def source(self) -> str:

@@ -22,7 +22,7 @@ import sys
 
 USAGE = "usage: python3 -I -S opener.py SOCKET UID [DEVICE]"
 KMSG = "/dev/kmsg"
-NOBODY = 65534
+NOBODY_UID = 65534
 BACKLOG = 16
 
 CAP_SYSLOG = 34
@@ -85,8 +85,8 @@ def drop_rights() -> str:
     _prctl(PR_SET_KEEPCAPS, 1)
     try:
         posix.setgroups([])
-        posix.setresgid(NOBODY, NOBODY, NOBODY)
-        posix.setresuid(NOBODY, NOBODY, NOBODY)
+        posix.setresgid(NOBODY_UID, NOBODY_UID, NOBODY_UID)
+        posix.setresuid(NOBODY_UID, NOBODY_UID, NOBODY_UID)
     except PermissionError:  # a container without CAP_SETUID: it has fewer rights than root already
         refused.append("the user root")
     if not _keep_only(CAP_SYSLOG) and not _keep_only():

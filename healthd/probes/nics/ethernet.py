@@ -24,13 +24,13 @@ from healthd.core.diagnosis.link_state import usual
 from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.diagnosis.signals import ethernet
 from healthd.probes.nics.counter_files import BackingOffReader, Read, parse_counter
-from healthd.probes.nics.ethtool import Chosen, Ethtool, Statistics
+from healthd.probes.nics.ethtool import Ethtool, Statistics, StatisticsReader
 from healthd.probes.nics.netdevs import Interface, is_set_up, read_interfaces
 from healthd.probes.nics.rdma import SYS
 from healthd.probes.pace import pace
 from healthd.probes.sysfs import KeptOpen, listed, read_number, read_text, read_word, trouble_with
 
-LOOK_AGAIN = timedelta(minutes=1)
+LIST_EVERY = timedelta(minutes=1)
 """How often interfaces are listed again although their names are the same."""
 
 WANTED = frozenset(rule.reads for rule in ethernet.RULES)
@@ -72,7 +72,7 @@ class _Interfaces:
         names = listed(str(self._sys), "net", self._names)
         if names == self._names and self._until and now < self._until:
             return False
-        self._names, self._until = names, now + LOOK_AGAIN
+        self._names, self._until = names, now + LIST_EVERY
         self.all = [one for one in read_interfaces(self._sys) if not one.is_virtual]
         return True
 
@@ -163,14 +163,14 @@ class EthernetCounters:
     def _read_speeds(self) -> Iterator[Reading]:
         # A port that is down refuses to report its speed, or reports -1: it is read only while the port is up.
         up = [one for one in self._known.all if read_word(f"{one.folder}/operstate") == "up"]
-        told = {one.name: read_number(f"{one.folder}/speed") or 0 for one in up}
+        speeds = {one.name: read_number(f"{one.folder}/speed") or 0 for one in up}
         kinds: dict[str, Counter[float]] = {}
         for one in up:
-            if told[one.name] > 0:
-                kinds.setdefault(one.kind, Counter())[told[one.name] / 1000] += 1
+            if speeds[one.name] > 0:
+                kinds.setdefault(one.kind, Counter())[speeds[one.name] / 1000] += 1
         for one in up:
-            if told[one.name] > 0:
-                yield Reading(one.pci, "eth.speed", told[one.name] / 1000, one.part)
+            if speeds[one.name] > 0:
+                yield Reading(one.pci, "eth.speed", speeds[one.name] / 1000, one.part)
                 if most := usual(kinds[one.kind]):
                     yield Reading(one.pci, "eth.peer_speed", most, one.part)
 
@@ -184,13 +184,15 @@ class EthernetStatistics:
     def __init__(self, sys: Path = SYS, statistics: Statistics | None = None) -> None:
         self._known = _Interfaces(sys)
         self._statistics = statistics or Ethtool()
-        self._chosen: dict[str, Chosen] = {}
+        self._chosen: dict[str, StatisticsReader] = {}
 
     def sample(self, now: datetime) -> Sample:
         """The counters of every driver now, for interfaces in this process's own network namespace."""
         try:
             if self._known.refresh(now):
-                self._chosen = {one.name: Chosen(one.name, STATISTICS) for one in self._known.all if self._is_here(one)}
+                self._chosen = {
+                    one.name: StatisticsReader(one.name, STATISTICS) for one in self._known.all if self._is_here(one)
+                }
         except OSError as error:
             return Sample(source=self.source, at=now, trouble=trouble_with(error))
         readings = [reading for interface in self._known.all for reading in self._read_one(interface)]
@@ -208,7 +210,7 @@ class EthernetStatistics:
         if chosen is None:
             return ()
         try:
-            told = chosen.read(self._statistics)
+            speeds = chosen.read(self._statistics)
         except OSError:
             return ()
-        return [Reading(interface.pci, name, value, interface.part) for name, value in told.items()]
+        return [Reading(interface.pci, name, value, interface.part) for name, value in speeds.items()]

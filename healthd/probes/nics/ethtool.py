@@ -64,15 +64,15 @@ class Ethtool:
         """Their names, in order. Raises OSError."""
         room = bytearray(struct.pack("=III", _GET_STRINGS, _STATISTICS, count)) + bytes(_NAME * (count + _SLACK))
         answer = self._ask(interface, room)
-        told = min(struct.unpack_from("=I", answer, 8)[0], count)
-        return [_text(answer[12 + _NAME * at : 12 + _NAME * (at + 1)]) for at in range(told)]
+        given = min(struct.unpack_from("=I", answer, 8)[0], count)
+        return [_text(answer[12 + _NAME * at : 12 + _NAME * (at + 1)]) for at in range(given)]
 
     def values(self, interface: str, count: int) -> Sequence[int]:
         """Their values, in the same order. Raises OSError."""
         room = bytearray(struct.pack("=II", _GET_STATISTICS, count)) + bytes(8 * (count + _SLACK))
         answer = self._ask(interface, room)
-        told = min(struct.unpack_from("=I", answer, 4)[0], count)
-        return struct.unpack_from(f"={told}Q", answer, 8)
+        given = min(struct.unpack_from("=I", answer, 4)[0], count)
+        return struct.unpack_from(f"={given}Q", answer, 8)
 
     def _ask(self, interface: str, room: bytearray) -> bytearray:
         """Raises OSError: no such interface here, or its driver does not answer this."""
@@ -83,7 +83,7 @@ class Ethtool:
         return bytearray(pinned)
 
 
-class Chosen:
+class StatisticsReader:
     """Reads some statistics of one interface, and reads their names again only when their number changed."""
 
     def __init__(self, interface: str, readings: Mapping[str, str]) -> None:
@@ -102,11 +102,11 @@ class Chosen:
         if not self._places:
             return {}
         values = source.values(self._interface, count)
-        told: dict[str, int] = {}
+        totals: dict[str, int] = {}
         for at, reading in self._places:
             if at < len(values):
-                told[reading] = told.get(reading, 0) + values[at]
-        return told
+                totals[reading] = totals.get(reading, 0) + values[at]
+        return totals
 
 
 def _text(raw: bytes | bytearray) -> str:

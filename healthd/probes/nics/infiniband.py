@@ -24,16 +24,16 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from healthd.core.diagnosis.link_state import Link, PortSeen, judge_links
+from healthd.core.diagnosis.link_state import LinkState, PortSeen, judge_links
 from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.probes.nics.counter_files import BackingOffReader, Read, is_full
 from healthd.probes.nics.netdevs import is_set_up
-from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_state
+from healthd.probes.nics.rdma import SYS, Family, Ports, RdmaPort, parse_state
 from healthd.probes.pace import pace
 from healthd.probes.sysfs import KeptOpen, read_number, trouble_with
 
 
-class _Words(NamedTuple):
+class _PortState(NamedTuple):
     """The kernel's words for one port. *downed*: how often its link was lost, where that is counted."""
 
     state: str
@@ -71,11 +71,13 @@ class Infiniband:
         except OSError as error:
             return Sample(source=self.source, at=now, trouble=trouble_with(error))
         ports = [port for port in self._known.physical if port.family is not Family.EFA]
-        read = [(port, self._read_words(port, now)) for port in ports]
-        told = [(port, words) for port, words in read if words]
-        unread = ", ".join(f"{port.device} {port.part}" for port, words in read if not words)
-        links = judge_links({port.key: self._seen(port, words) for port, words in told})
-        readings = [reading for port, words in told for reading in self._readings(port, words, links[port.key])]
+        read = [(port, self._read_state(port, now)) for port in ports]
+        readable = [(port, state_read) for port, state_read in read if state_read]
+        unread = ", ".join(f"{port.device} {port.part}" for port, state_read in read if not state_read)
+        links = judge_links({port.key: self._seen(port, state_read) for port, state_read in readable})
+        readings = [
+            reading for port, state_read in readable for reading in self._readings(port, state_read, links[port.key])
+        ]
         return Sample(
             source=self.source,
             at=now,
@@ -83,7 +85,7 @@ class Infiniband:
             unread=f"the state of {unread} is not readable or none that there is" if unread else "",
         )
 
-    def _read_words(self, port: Port, now: datetime) -> _Words | None:
+    def _read_state(self, port: RdmaPort, now: datetime) -> _PortState | None:
         """None where they cannot be read or are not the kernel's: an unreadable port is not down."""
         try:
             state = parse_state(self._read(f"{port.folder}/state"))
@@ -93,54 +95,54 @@ class Infiniband:
         if not state or not phys_state:
             return None
         downed = self._patient.number(f"{port.folder}/counters", "link_downed", now)
-        return _Words(state, phys_state, None if downed is None or is_full("link_downed", downed) else downed)
+        return _PortState(state, phys_state, None if downed is None or is_full("link_downed", downed) else downed)
 
-    def _readings(self, port: Port, words: _Words, link: Link) -> Iterator[Reading]:
-        yield Reading(port.pci, "ib.state", words.state, port.part)
-        yield Reading(port.pci, "ib.phys_state", words.phys_state, port.part)
+    def _readings(self, port: RdmaPort, state_read: _PortState, link: LinkState) -> Iterator[Reading]:
+        yield Reading(port.pci, "ib.state", state_read.state, port.part)
+        yield Reading(port.pci, "ib.phys_state", state_read.phys_state, port.part)
         yield Reading(port.pci, "ib.link", link, port.part)
-        if self._known.is_on_rail(port) and link in {Link.UP, Link.DOWN}:
+        if self._known.is_on_rail(port) and link in {LinkState.UP, LinkState.DOWN}:
             yield Reading(port.pci, "ib.rail_link", link, port.part)
-        if words.downed is not None:
-            yield Reading(port.pci, "ib.link_downed", words.downed, port.part)
+        if state_read.downed is not None:
+            yield Reading(port.pci, "ib.link_downed", state_read.downed, port.part)
 
-    def _seen(self, port: Port, words: _Words) -> PortSeen:
-        if words.state.startswith("ACTIVE") or words.downed or self._had_carrier(port):
+    def _seen(self, port: RdmaPort, state_read: _PortState) -> PortSeen:
+        if state_read.state.startswith("ACTIVE") or state_read.downed or self._had_carrier(port):
             self._were_up.add(port.key)
         return PortSeen(
-            state=words.state,
-            phys_state=words.phys_state,
-            is_off=self._is_off(port, words),
+            state=state_read.state,
+            phys_state=state_read.phys_state,
+            is_off=self._is_off(port, state_read),
             kind=self._known.kind(port),
             was_up=port.key in self._were_up,
             on_rail=self._known.is_on_rail(port),
         )
 
-    def _is_off(self, port: Port, words: _Words) -> bool:
+    def _is_off(self, port: RdmaPort, state_read: _PortState) -> bool:
         """
         Drivers of RoCE report every port without a carrier as Disabled, so its interface is checked. An interface that
         is not visible (it may be in the network namespace of a pod) is no evidence of a fault.
         """
-        if words.phys_state != "Disabled" or port.family is not Family.ROCE:
-            return words.phys_state == "Disabled"
+        if state_read.phys_state != "Disabled" or port.family is not Family.ROCE:
+            return state_read.phys_state == "Disabled"
         return not is_set_up(f"{self._sys}/class/net/{port.netdev}")
 
-    def _had_carrier(self, port: Port) -> bool:
+    def _had_carrier(self, port: RdmaPort) -> bool:
         """Some drivers do not count lost links, but every interface counts its carrier changes."""
         if port.key in self._were_up or not port.netdev:
             return False
         return read_number(f"{self._sys}/class/net/{port.netdev}/carrier_up_count") not in {None, 0}
 
-    def _counted(self, links: Iterable[Link]) -> Iterator[Reading]:
+    def _counted(self, links: Iterable[LinkState]) -> Iterator[Reading]:
         """EFA's driver reports no link state: its ports count as up while they are present."""
         efa = sum(port.family is Family.EFA for port in self._known.physical)
         if self._expected is not None:
-            yield Reading(NODE, "ib.ports_up", efa + sum(link is Link.UP for link in links))
+            yield Reading(NODE, "ib.ports_up", efa + sum(link is LinkState.UP for link in links))
             yield Reading(NODE, "ib.ports_up.expected", self._expected)
 
     def _read_presence(self) -> list[Reading]:
         """Virtual functions come and go with the pods that get them. Physical ones do not."""
         now_here = {port.pci for port in self._known.physical if not port.parent}
         self._present |= now_here
-        told = [Reading(pci, "ib.present", "yes" if pci in now_here else "no") for pci in sorted(self._present)]
-        return [*told, Reading(NODE, "ib.devices", len(told))] if told else []
+        readable = [Reading(pci, "ib.present", "yes" if pci in now_here else "no") for pci in sorted(self._present)]
+        return [*readable, Reading(NODE, "ib.devices", len(readable))] if readable else []

@@ -80,8 +80,8 @@ def _interface(folder: str, name: str) -> Interface | None:
 
 def _port_of(folder: str) -> int:
     """Counted from 1, as RDMA does. `dev_port` counts from 0. Some old drivers report `dev_id` instead."""
-    told = read_number(f"{folder}/dev_port") or 0
-    return int(told) + 1
+    dev_port = read_number(f"{folder}/dev_port") or 0
+    return int(dev_port) + 1
 
 
 def _is_representor(folder: str) -> bool:

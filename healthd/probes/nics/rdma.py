@@ -21,7 +21,7 @@ from healthd.probes.nics.netdevs import own_interface
 from healthd.probes.sysfs import listed, names_in, pci_of, read_word
 
 SYS = Path("/sys")
-LOOK_AGAIN = timedelta(minutes=1)
+LIST_EVERY = timedelta(minutes=1)
 """How often devices are listed again although their names are the same: links, interfaces and functions can move."""
 
 _RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec")
@@ -44,7 +44,7 @@ class Family(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
+class RdmaPort:
     """One port. *folder* holds its files. *place*: where its function is, and which ports it may be compared with."""
 
     device: str
@@ -86,9 +86,9 @@ class Ports:
         self._names: list[str] = []
         self._until: datetime | None = None
         self._rails: Mapping[str, Rail] = {}
-        self.physical: list[Port] = []
+        self.physical: list[RdmaPort] = []
         """Also virtual ones whose physical function is not visible, as in a virtual machine."""
-        self.virtual: list[Port] = []
+        self.virtual: list[RdmaPort] = []
 
     def refresh(self, now: datetime) -> bool:
         """Whether they were listed again. Raises OSError where this is no /sys."""
@@ -100,19 +100,19 @@ class Ports:
         self.physical = [port for port in ports if port.parent_key not in keys]
         self.virtual = [port for port in ports if port.parent_key in keys and port.parent != port.pci]
         self._rails = read_rails(self.physical, self._sys)
-        self._names, self._until = names, now + LOOK_AGAIN
+        self._names, self._until = names, now + LIST_EVERY
         return True
 
-    def is_on_rail(self, port: Port) -> bool:
+    def is_on_rail(self, port: RdmaPort) -> bool:
         """Whether a GPU's traffic goes through it."""
         return port.pci in self._rails
 
-    def kind(self, port: Port) -> str:
+    def kind(self, port: RdmaPort) -> str:
         """Which ports it may be compared with: a port of the storage network may be the same product and run slower."""
         return f"{port.place.kind} {'on' if self.is_on_rail(port) else 'off'} rail"
 
 
-def read_ports(sys: Path = SYS) -> list[Port]:
+def read_ports(sys: Path = SYS) -> list[RdmaPort]:
     """Every port of every RDMA device, in the order of devices. Raises OSError where *sys* is no /sys."""
     return [port for device in device_names(sys) for port in _ports_of(str(sys), device)]
 
@@ -138,7 +138,7 @@ def read_gpus(sys: Path = SYS) -> list[DevicePath]:
     return [DevicePath(pci, os.path.relpath(os.path.realpath(f"{root}/{pci}"), os.path.realpath(sys))) for pci in gpus]
 
 
-def read_rails(ports: Sequence[Port], sys: Path = SYS) -> dict[str, Rail]:
+def read_rails(ports: Sequence[RdmaPort], sys: Path = SYS) -> dict[str, Rail]:
     """The rail of each of *ports* that serves a GPU, by address."""
     return rails(read_gpus(sys), list({port.pci: port.place for port in ports}.values()))
 
@@ -164,7 +164,7 @@ def parse_state(text: str) -> str:
     return match[1] if match else ""
 
 
-def _ports_of(sys: str, device: str) -> list[Port]:
+def _ports_of(sys: str, device: str) -> list[RdmaPort]:
     folder = f"{sys}/class/infiniband/{device}"
     below = os.path.realpath(f"{folder}/device")
     function = _function(below)
@@ -181,7 +181,7 @@ def _ports_of(sys: str, device: str) -> list[Port]:
         layer = read_word(f"{folder}/ports/{number}/link_layer")
         family = Family.EFA if is_efa else Family.ROCE if layer == "Ethernet" else Family.IB
         found.append(
-            Port(
+            RdmaPort(
                 device=device,
                 number=number,
                 family=family,
@@ -216,7 +216,7 @@ def _is_gpu(function: str) -> bool:
     return read_word(f"{function}/vendor") == _NVIDIA and read_word(f"{function}/class").startswith(_DISPLAY)
 
 
-def _nic(port: Port, rail: Rail | None) -> Nic:
+def _nic(port: RdmaPort, rail: Rail | None) -> Nic:
     return Nic(
         pci=port.pci,
         port=port.number,

@@ -25,7 +25,7 @@ from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.core.diagnosis.signals import efa, infiniband, roce
 from healthd.core.diagnosis.signals.rule import Grows, OutOfLine
 from healthd.probes.nics.counter_files import RANGES, BackingOffReader, Read, is_full
-from healthd.probes.nics.rdma import SYS, Family, Port, Ports, parse_rate, parse_state, read_usable
+from healthd.probes.nics.rdma import SYS, Family, Ports, RdmaPort, parse_rate, parse_state, read_usable
 from healthd.probes.sysfs import names_in, read_text, trouble_with
 
 _RULES = (*infiniband.RULES, *roce.RULES, *efa.RULES)
@@ -63,7 +63,7 @@ class InfinibandCounters:
         self._patient = BackingOffReader(read)
         self._read = read
         self._wanted = wanted
-        self._files: list[tuple[Port, list[_File]]] = []
+        self._files: list[tuple[RdmaPort, list[_File]]] = []
 
     def sample(self, now: datetime) -> Sample:
         """The value of every counter now."""
@@ -75,7 +75,7 @@ class InfinibandCounters:
         readings = [reading for port, files in self._files for reading in self._read_port(port, files, now)]
         return Sample(source=self.source, at=now, readings=[*readings, *self._read_rates(), *self._read_verbs()])
 
-    def _files_of(self, port: Port) -> Iterator[_File]:
+    def _files_of(self, port: RdmaPort) -> Iterator[_File]:
         """Existing files are listed, never assumed."""
         if port.family is not Family.EFA:
             folder = f"{port.folder}/counters"
@@ -84,7 +84,7 @@ class InfinibandCounters:
                     yield _File(folder, name, f"{Family.IB}.{name}", port.part)
         yield from _hardware(port, self._wanted)
 
-    def _read_port(self, port: Port, files: Sequence[_File], now: datetime) -> Iterator[Reading]:
+    def _read_port(self, port: RdmaPort, files: Sequence[_File], now: datetime) -> Iterator[Reading]:
         full = []
         for file in files:
             value = self._patient.number(file.folder, file.name, now)
@@ -156,7 +156,7 @@ class VirtualFunctions:
         return Sample(source=self.source, at=now, readings=readings)
 
 
-def _hardware(port: Port, wanted: frozenset[str]) -> Iterator[_File]:
+def _hardware(port: RdmaPort, wanted: frozenset[str]) -> Iterator[_File]:
     """The files of `hw_counters/`: some drivers count at the port, some at the device, some at both."""
     folders = [(f"{port.folder}/hw_counters", port.part)]
     if port.number == 1:
@@ -167,11 +167,11 @@ def _hardware(port: Port, wanted: frozenset[str]) -> Iterator[_File]:
                 yield _File(folder, name, f"{port.family}.{name}", part)
 
 
-def _is_active(port: Port, read: Read) -> bool:
+def _is_active(port: RdmaPort, read: Read) -> bool:
     return parse_state(_text(port, "state", read)).startswith("ACTIVE")
 
 
-def _text(port: Port, name: str, read: Read) -> str:
+def _text(port: RdmaPort, name: str, read: Read) -> str:
     try:
         return read(f"{port.folder}/{name}")
     except OSError:

@@ -17,7 +17,7 @@ import msgspec
 from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.core.diagnosis.signals.nvml import XIDS
 from healthd.probes.nvml.inventory import parse_pci
-from healthd.probes.nvml.process import Process
+from healthd.probes.nvml.process import ChildProcess
 from healthd.probes.pace import pace
 
 WITHOUT_LIBRARY = timedelta(hours=1)
@@ -25,7 +25,7 @@ WITHOUT_LIBRARY = timedelta(hours=1)
 _NO_LIBRARY = 12
 """NVML_ERROR_LIBRARY_NOT_FOUND."""
 
-MUTE = "mute"
+NO_ANSWER = "mute"
 """The state of a GPU that refuses every call, for another reason than a fault."""
 
 Value = int | float | str
@@ -44,7 +44,7 @@ class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """By reading and number of the link. Null where it has none."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class NvmlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the child: a sample, or only *xids*, or only *trouble*."""
 
     gpus: list[GpuAnswer] | None = None
@@ -85,7 +85,7 @@ def _unknown() -> bool:
     return False
 
 
-_decoder = msgspec.json.Decoder(Answer)
+_decoder = msgspec.json.Decoder(NvmlAnswer)
 
 
 class Nvml:
@@ -104,7 +104,7 @@ class Nvml:
         *expected*: how many GPUs the node should have, where the configuration sets that. *has_driver*: whether the
         kernel has NVIDIA's driver, as far as a cheap check shows it. Where the driver appears, NVML is called at once.
         """
-        self._process: HealthProcess = process or Process()
+        self._process: HealthProcess = process or ChildProcess()
         self._expected = expected
         self._has_driver = has_driver
         self._lock = threading.Lock()
@@ -121,10 +121,10 @@ class Nvml:
     @property
     def every(self) -> timedelta:
         """Collects what the child has written; this calls no driver."""
-        return pace(timedelta(seconds=2), has_devices=self.may_say_something)
+        return pace(timedelta(seconds=2), has_devices=self.may_have_devices)
 
     @property
-    def may_say_something(self) -> bool:
+    def may_have_devices(self) -> bool:
         """A GPU is or was there, or a child is running."""
         return bool(self._seen or self._given or self._process.is_running)
 
@@ -166,10 +166,10 @@ class Nvml:
             try:
                 self._ingest(_decoder.decode(line))
             except (msgspec.DecodeError, ValueError) as error:
-                self._trouble = f"what NVML's child says makes no sense: {error}"
+                self._trouble = f"the output of NVML's child cannot be parsed: {error}"
             self._last = None
 
-    def _ingest(self, answer: Answer) -> None:
+    def _ingest(self, answer: NvmlAnswer) -> None:
         """Raises ValueError for an invalid address."""
         self._trouble = ""
         if answer.trouble:  # NVML returns an error also where there is no GPU
@@ -179,8 +179,8 @@ class Nvml:
             return
         self._xids = {parse_pci(pci): counts for pci, counts in answer.xids.items()}
         if answer.gpus is not None:
-            told = {parse_pci(gpu.pci): gpu for gpu in answer.gpus}
-            self._gpus = {pci: gpu if answer.whole else self._completed(pci, gpu) for pci, gpu in told.items()}
+            reported = {parse_pci(gpu.pci): gpu for gpu in answer.gpus}
+            self._gpus = {pci: gpu if answer.whole else self._completed(pci, gpu) for pci, gpu in reported.items()}
             self._node = {**answer.node, "nvml.gpus.unreadable": len(answer.unreadable)}
             self._seen |= self._gpus.keys()
             self._given = {parse_pci(pci) for pci in answer.given}
@@ -214,8 +214,10 @@ class Nvml:
 
     def _unread(self) -> str:
         """GPUs that NVML counts and that do not answer."""
-        mute = [f"{pci} refuses every question ({gpu.said})" for pci, gpu in self._gpus.items() if gpu.state == MUTE]
-        return "; ".join([*self._nameless, *mute])
+        unanswered = [
+            f"{pci} refuses every question ({gpu.said})" for pci, gpu in self._gpus.items() if gpu.state == NO_ANSWER
+        ]
+        return "; ".join([*self._nameless, *unanswered])
 
 
 class NvmlPulse:
@@ -229,7 +231,7 @@ class NvmlPulse:
     @property
     def every(self) -> timedelta:
         """A running child is read often, or its silence proves nothing."""
-        return pace(timedelta(seconds=1), has_devices=self._nvml.may_say_something)
+        return pace(timedelta(seconds=1), has_devices=self._nvml.may_have_devices)
 
     def sample(self, now: datetime) -> Sample:
         """`nvml.responds`: yes or no; nothing before the first answer is due."""

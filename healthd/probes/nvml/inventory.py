@@ -29,7 +29,7 @@ _CHILD = Path(__file__).with_name("child") / "inventory.py"
 _PCI = re.compile(r"([0-9a-fA-F]+):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?")
 
 
-class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+class NvmlInventory(msgspec.Struct, frozen=True, kw_only=True):
     """NVML's answer. No devices and a *reason*: it could not be called, or returned an error."""
 
     devices: list[Device] = []
@@ -38,27 +38,27 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs that are there but did not answer, with NVML's words."""
 
 
-def inventory(deadline: timedelta = DEADLINE, *, environ: Mapping[str, str] | None = None) -> Inventory:
+def inventory(deadline: timedelta = DEADLINE, *, environ: Mapping[str, str] | None = None) -> NvmlInventory:
     """The GPUs, in NVML's order. Blocks up to *deadline*; raises nothing. *environ*: the child's, default our own."""
     try:
         answer = _ask(deadline, environ)
     except subprocess.TimeoutExpired:
-        return Inventory(reason=f"NVML did not answer within {deadline.total_seconds():g} s: the driver may hang")
+        return NvmlInventory(reason=f"NVML did not answer within {deadline.total_seconds():g} s: the driver may hang")
     except OSError as error:
-        return Inventory(reason=f"NVML could not be asked: {error}")
+        return NvmlInventory(reason=f"NVML could not be asked: {error}")
     if isinstance(answer, int):
-        return Inventory(reason=f"NVML could not be asked: the child that asks it ended with status {answer}")
+        return NvmlInventory(reason=f"NVML could not be asked: the child that asks it ended with status {answer}")
     return parse_inventory(answer)
 
 
-def parse_inventory(answer: bytes) -> Inventory:
+def parse_inventory(answer: bytes) -> NvmlInventory:
     """The child's JSON, with addresses in healthd's form. Anything else becomes a reason."""
     try:
-        said = msgspec.json.decode(answer, type=Inventory)
-        devices = [msgspec.structs.replace(device, pci=parse_pci(device.pci)) for device in said.devices]
+        inventory = msgspec.json.decode(answer, type=NvmlInventory)
+        devices = [msgspec.structs.replace(device, pci=parse_pci(device.pci)) for device in inventory.devices]
     except (msgspec.DecodeError, ValueError) as error:
-        return Inventory(reason=f"NVML's answer makes no sense: {error}")
-    return msgspec.structs.replace(said, devices=devices)
+        return NvmlInventory(reason=f"NVML's answer makes no sense: {error}")
+    return msgspec.structs.replace(inventory, devices=devices)
 
 
 def parse_pci(bus_id: str) -> str:

@@ -81,7 +81,7 @@ def _never() -> bool:
     return False
 
 
-class Process:
+class ChildProcess:
     """At most one process, whatever happens to it. Not safe for threads."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Process:
         self._start_at = 0.0
         self._rests_until = 0.0
         self._no_rest = _never
-        self._heard_at = 0.0
+        self._answered_at = 0.0
         self.responds: bool | None = None
         """False from a missed deadline until a process answers. None until the first answer or missed deadline."""
         self.trouble = ""
@@ -124,8 +124,8 @@ class Process:
         now = self._monotonic()
         self._tend(now)
         answers = self._read(self._child) if self._child else []
-        self._judge(now, heard=bool(answers))
-        self._heard_at = now
+        self._judge(now, answered=bool(answers))
+        self._answered_at = now
         return answers
 
     def wait(self, seconds: float) -> None:
@@ -164,7 +164,7 @@ class Process:
             with contextlib.suppress(OSError):  # more than this user may have; the usual size works too
                 fcntl.fcntl(child.stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
         self._child, self._buffer, self._has_answered = child, b"", False
-        self._heard_at = now
+        self._answered_at = now
         self._due = now + self._pace.first.total_seconds()
 
     def _read(self, child: Child) -> list[bytes]:
@@ -184,12 +184,12 @@ class Process:
         """Read what is there. False: the output has ended."""
         while child.stdout:
             try:
-                said = os.read(child.stdout.fileno(), _PIPE)
+                received = os.read(child.stdout.fileno(), _PIPE)
             except BlockingIOError:
                 return True
-            if not said:
+            if not received:
                 return False
-            self._buffer += said
+            self._buffer += received
         return False
 
     def _note(self, line: bytes) -> None:
@@ -203,10 +203,10 @@ class Process:
             deadline = pace.deadline if self._has_answered else pace.first
             self._due = float(line) + deadline.total_seconds()
 
-    def _judge(self, now: float, *, heard: bool) -> None:
+    def _judge(self, now: float, *, answered: bool) -> None:
         """Report that it hangs, when it is late and was read all the while."""
-        child, gap = self._child, now - self._heard_at
-        if child is None or heard:
+        child, gap = self._child, now - self._answered_at
+        if child is None or answered:
             return
         if gap > _ATTENTIVE:
             self._due = max(self._due, now + self._pace.deadline.total_seconds())

@@ -18,18 +18,18 @@ from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.engine import Engine
 from healthd.core.diagnosis.signals.nvml import RULES
 from healthd.probes.nvml.health import Nvml
-from healthd.probes.nvml.process import Pace, Process
+from healthd.probes.nvml.process import ChildProcess, Pace
 
 LONGEST = 120.0
 """Seconds for the first answer."""
-_LOOKS = 3
+_SAMPLES = 3
 
 
 def main() -> int:
     """0: NVML answered. 1: it did not, and the output has the reason."""
-    probe, engine, clock = Nvml(Process(Pace(every=timedelta(seconds=2)))), Engine(RULES), SystemClock()
+    probe, engine, clock = Nvml(ChildProcess(Pace(every=timedelta(seconds=2)))), Engine(RULES), SystemClock()
     begun, took, samples, last = time.monotonic(), 0.0, 0, None
-    while samples < _LOOKS and time.monotonic() - begun < LONGEST:
+    while samples < _SAMPLES and time.monotonic() - begun < LONGEST:
         sample = probe.sample(clock.now())
         if sample.trouble or (probe.responds() and not sample.readings):
             break
@@ -40,11 +40,11 @@ def main() -> int:
         last = sample
         probe.wait(0.5)
     probe.close()
-    print(json.dumps(said(sample, took, engine), indent=1))
+    print(json.dumps(transcript(sample, took, engine), indent=1))
     return 0 if samples else 1
 
 
-def said(sample: Sample, took: float, engine: Engine) -> dict[str, Any]:
+def transcript(sample: Sample, took: float, engine: Engine) -> dict[str, Any]:
     """Readings by device. Those of parts are one list for each name."""
     devices: dict[str, dict[str, Any]] = {}
     for reading in sample.readings:
@@ -53,8 +53,13 @@ def said(sample: Sample, took: float, engine: Engine) -> dict[str, Any]:
             values.setdefault(f"{reading.name} of {reading.part.split()[0]}s", []).append(reading.value)
         else:
             values[reading.name] = reading.value
-    told = [f"{bad.device} {bad.rule.name}: {bad.text}" for bad in engine.bad()]
-    return {"trouble": sample.trouble, "seconds to the first sample": round(took, 2), "told": told, "devices": devices}
+    findings = [f"{bad.device} {bad.rule.name}: {bad.text}" for bad in engine.bad()]
+    return {
+        "trouble": sample.trouble,
+        "seconds to the first sample": round(took, 2),
+        "told": findings,
+        "devices": devices,
+    }
 
 
 if __name__ == "__main__":

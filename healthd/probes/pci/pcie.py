@@ -27,7 +27,7 @@ _LINK_ERRORS = frozenset({"RxErr", "BadTLP", "BadDLLP", "Rollover", "Timeout"})
 """Correctable errors that a bad link makes. The others (advisory, internal) also come from software that probes."""
 
 
-class Kind(StrEnum):
+class FunctionKind(StrEnum):
     """What a watched function is; part of the names of its readings."""
 
     GPU = "gpu"
@@ -44,7 +44,7 @@ class Function:
     """One PCI function at the lower end of a link. *full_…* is what both ends of the link can do; 0: not reported."""
 
     address: str
-    kind: Kind
+    kind: FunctionKind
     path: str
     full_width: int
     full_speed: float
@@ -95,7 +95,7 @@ class Bus:
         way = [parent for parent in Path(function.path).parents if _ADDRESS.fullmatch(parent.name)]
         for port in way[1:-1:2]:
             name = f"the switch above {function.address}"
-            self._uplinks.setdefault(port.name, _function(port, Kind.UPLINK, part=name))
+            self._uplinks.setdefault(port.name, _function(port, FunctionKind.UPLINK, part=name))
 
 
 class PcieLinks:
@@ -111,7 +111,7 @@ class PcieLinks:
     source = "pcie"
     every = timedelta(seconds=10)
 
-    def __init__(self, sys: Path = Path("/sys"), expected: Iterable[tuple[str, Kind]] = ()) -> None:
+    def __init__(self, sys: Path = Path("/sys"), expected: Iterable[tuple[str, FunctionKind]] = ()) -> None:
         self._bus = Bus(sys)
         self._seen = dict(expected)
 
@@ -127,7 +127,7 @@ class PcieLinks:
             if address not in functions
         ]
         if not self._bus.trouble:
-            gpus = sum(kind is Kind.GPU for kind in self._seen.values())
+            gpus = sum(kind is FunctionKind.GPU for kind in self._seen.values())
             readings.append(Reading(NODE, "pcie.gpus", gpus))
         for function in functions.values():
             readings += _read_function(function)
@@ -178,7 +178,11 @@ class PcieAdvice:
 
     def sample(self, now: datetime) -> Sample:
         """Reads config spaces of up to 4 KiB."""
-        watched = [function for function in self._bus.functions().values() if function.kind in {Kind.GPU, Kind.RDMA}]
+        watched = [
+            function
+            for function in self._bus.functions().values()
+            if function.kind in {FunctionKind.GPU, FunctionKind.RDMA}
+        ]
         readings = [
             Reading(function.address, "pcie.iommu", domain)
             for function in watched
@@ -195,20 +199,20 @@ class PcieAdvice:
         return read_word(f"{self._groups}/{group}/type") if group else ""
 
 
-def _kind(path: Path) -> Kind | None:
+def _kind(path: Path) -> FunctionKind | None:
     """None: not worth watching. A virtual function has no link of its own."""
     if (path / "physfn").exists():
         return None
     code = _class(path)
     is_nvidia = read_number(f"{path}/vendor") == _NVIDIA
     if code in {0x0302, 0x1200} or (code == 0x0300 and is_nvidia):
-        return Kind.GPU
+        return FunctionKind.GPU
     if code == 0x0680 and is_nvidia:
-        return Kind.SWITCH
+        return FunctionKind.SWITCH
     if code == 0x0108:
-        return Kind.NVME
+        return FunctionKind.NVME
     # Clouds plug and unplug ordinary network cards as pods come and go; RDMA devices stay.
-    return Kind.RDMA if _is_network(path) and (path / "infiniband").exists() else None
+    return FunctionKind.RDMA if _is_network(path) and (path / "infiniband").exists() else None
 
 
 def _class(path: Path) -> int:
@@ -220,7 +224,7 @@ def _is_network(path: Path) -> bool:
     return _class(path) >> 8 == 0x02
 
 
-def _function(path: Path, kind: Kind, part: str = "") -> Function:
+def _function(path: Path, kind: FunctionKind, part: str = "") -> Function:
     upper = path.parent if _ADDRESS.fullmatch(path.parent.name) else None
     ends = [path, upper] if upper else [path]
     widths = [width for end in ends if 0 < (width := _width(f"{end}/max_link_width")) < _UNKNOWN_WIDTH]
@@ -241,7 +245,7 @@ def _read_function(function: Function) -> Iterator[Reading]:
     yield Reading(function.address, f"pcie.{function.kind}_state", "silent" if is_silent else "present")
     if is_silent:
         return
-    if function.kind is Kind.GPU:
+    if function.kind is FunctionKind.GPU:
         yield Reading(function.address, "pcie.gpu_driver", link_name(f"{function.path}/driver") or "none")
     yield from _read_link(function)
 
@@ -263,7 +267,7 @@ def _read_link(function: Function) -> Iterator[Reading]:
     if function.full_width and 0 < width < _UNKNOWN_WIDTH:
         yield Reading(function.address, f"{name}_width", width, function.part)
         yield Reading(function.address, f"{name}_full_width", function.full_width, function.part)
-    if function.kind is Kind.GPU:
+    if function.kind is FunctionKind.GPU:
         return
     speed = _speed(f"{function.path}/current_link_speed")
     if function.full_speed and speed:

@@ -23,13 +23,13 @@ CONTENT = bytes(range(256)) * 2
 
 
 def version_2(**changed: object) -> bytes:
-    told = {"shape": [30, 8], "chunks": [16, 8], "dtype": "<f4", "compressor": {"id": "zstd"}, "filters": None}
+    reported = {"shape": [30, 8], "chunks": [16, 8], "dtype": "<f4", "compressor": {"id": "zstd"}, "filters": None}
     rest = {"order": "C", "fill_value": None, "zarr_format": 2}
-    return json.dumps({**told, **rest, **changed}).encode()
+    return json.dumps({**reported, **rest, **changed}).encode()
 
 
 def version_3(*codecs: object, shape: tuple[int, ...] = (30, 8), chunks: tuple[int, ...] = (16, 8)) -> bytes:
-    told = {
+    reported = {
         "shape": shape,
         "data_type": "float32",
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
@@ -39,7 +39,7 @@ def version_3(*codecs: object, shape: tuple[int, ...] = (30, 8), chunks: tuple[i
         "node_type": "array",
         "codecs": codecs or [{"name": "bytes"}, {"name": "zstd"}],
     }
-    return json.dumps(told).encode()
+    return json.dumps(reported).encode()
 
 
 SHARDS = {
@@ -82,7 +82,7 @@ def a_shard(*parts: bytes) -> bytes:
         (version_3(shape=(), chunks=()), "zarr.json", ["c"]),
     ],
 )
-def test_the_metadata_tells_the_names_of_all_pieces(raw: bytes, name: str, pieces: list[str]) -> None:
+def test_the_metadata_reports_the_names_of_all_pieces(raw: bytes, name: str, pieces: list[str]) -> None:
     info = parse_array(raw, name)
     others = ["0.1", "2.0", "00.0", "0", "c/0.0", "c/2/0", "0/0/0", "x.0", "-1.0", "²", ".", "", "c/"]
 

@@ -159,7 +159,7 @@ def nested_groups() -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "reported"),
     [
         (messages_without_end, "parts of the object"),
         (blocks_that_go_on_in_each_other, "parts of the object"),
@@ -173,8 +173,8 @@ def nested_groups() -> list[tuple[int, bytes]]:
     ],
 )
 def test_a_hostile_structure_is_refused_soon(
-    judge: Judge, tmp_path: Path, made: Callable[[], list[tuple[int, bytes]]], told: str
+    judge: Judge, tmp_path: Path, made: Callable[[], list[tuple[int, bytes]]], reported: str
 ) -> None:
     path = an_hdf5(tmp_path / "step-1.h5", *made())
 
-    assert told in judge.verify(path).reason
+    assert reported in judge.verify(path).reason

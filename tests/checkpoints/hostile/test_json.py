@@ -35,13 +35,13 @@ def trainer(tmp_path: Path) -> Path:
     return folder
 
 
-def a_state(told: bytes) -> bytes:
-    return b'{"global_step":1,"log_history":' + told + b"}"
+def a_state(reported: bytes) -> bytes:
+    return b'{"global_step":1,"log_history":' + reported + b"}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         lambda: b"[NaN]",
         lambda: b"[-Infinity, Infinity]",
@@ -52,8 +52,8 @@ def a_state(told: bytes) -> bytes:
     ],
     ids=range(6),
 )
-def test_a_history_is_not_held(judge: Judge, trainer: Path, told: Callable[[], bytes]) -> None:
-    (trainer / "trainer_state.json").write_bytes(a_state(told()))
+def test_a_history_is_not_held(judge: Judge, trainer: Path, reported: Callable[[], bytes]) -> None:
+    (trainer / "trainer_state.json").write_bytes(a_state(reported()))
 
     assert judge.verify(trainer).reason == ""
 
@@ -101,13 +101,13 @@ def test_a_header_without_end_is_refused(judge: Judge, tmp_path: Path, entry: by
 
 
 @pytest.mark.parametrize(
-    ("length", "told"),
+    ("length", "reported"),
     [((1 << 63) - 1, "9,223,372,036,854,775,807 bytes long"), (33 << 20, "bytes long"), (30 << 20, "its header alone")],
 )
-def test_a_header_that_is_not_there_is_not_waited_for(judge: Judge, tmp_path: Path, length: int, told: str) -> None:
+def test_a_header_that_is_not_there_is_not_waited_for(judge: Judge, tmp_path: Path, length: int, reported: str) -> None:
     (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", length) + b"x" * 100)
 
-    assert told in judge.verify(tmp_path).reason
+    assert reported in judge.verify(tmp_path).reason
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_an_index_without_end_is_refused(judge: Judge, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (lambda: b'{"files":' + names(700_000, b'{"size":1}') + b"}", "too many values to verify"),
         (lambda: b'{"files":[' + b'{"size":1,"name":"a"},' * 700_000 + b'{"size":1}]}', "too many values to verify"),
@@ -130,11 +130,11 @@ def test_an_index_without_end_is_refused(judge: Judge, tmp_path: Path) -> None:
     ids=range(5),
 )
 def test_a_hostile_manifest_is_refused_soon(
-    judge: Judge, tmp_path: Path, content: Callable[[], bytes], told: str
+    judge: Judge, tmp_path: Path, content: Callable[[], bytes], reported: str
 ) -> None:
     (tmp_path / "manifest.json").write_bytes(content())
 
-    assert told in judge.verify(tmp_path).reason
+    assert reported in judge.verify(tmp_path).reason
 
 
 def test_a_list_of_checksums_without_end_is_refused(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def a_tree(leaves: int, values: bytes) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (lambda: a_tree(4_000_000, b"12 " * 3_999_999 + b"12"), "claims 4,000,000 leaves"),
         (lambda: a_tree(100, b"12 " * 3_999_999 + b"12"), "has not its 100 numbers"),
@@ -176,10 +176,10 @@ def a_tree(leaves: int, values: bytes) -> bytes:
     ids=range(7),
 )
 def test_a_hostile_model_in_text_is_refused_soon(
-    judge: Judge, tmp_path: Path, content: Callable[[], bytes], told: str
+    judge: Judge, tmp_path: Path, content: Callable[[], bytes], reported: str
 ) -> None:
     (tmp_path / "model.txt.snapshot_iter_5").write_bytes(content())
     reason = judge.verify(tmp_path).reason
 
-    assert told in reason
+    assert reported in reason
     assert FAULT not in reason

@@ -24,7 +24,7 @@ HUGE = b"\xcf" + b"\xff" * 8
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (lambda: b"\xdf\xff\xff\xff\xff" + b"\xa1a\xc0" * 1000, "more than there can be"),
         (lambda: b"\x81\xa1a\xdd\xff\xff\xff\xff", "more than there can be"),
@@ -46,7 +46,9 @@ HUGE = b"\xcf" + b"\xff" * 8
     ],
     ids=range(13),
 )
-def test_a_hostile_state_is_refused_soon(judge: Judge, tmp_path: Path, content: Callable[[], bytes], told: str) -> None:
+def test_a_hostile_state_is_refused_soon(
+    judge: Judge, tmp_path: Path, content: Callable[[], bytes], reported: str
+) -> None:
     (tmp_path / "state.msgpack").write_bytes(content())
 
-    assert told in judge.verify(tmp_path).reason
+    assert reported in judge.verify(tmp_path).reason

@@ -90,7 +90,7 @@ def names_of_files_without_end(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "reported"),
     [
         (a_root_that_is_its_own_child, "a tree that comes back"),
         (a_lattice, "a tree that comes back"),
@@ -102,8 +102,10 @@ def names_of_files_without_end(folder: Path) -> Path:
         (names_of_files_without_end, "too large"),
     ],
 )
-def test_a_hostile_store_is_refused_soon(judge: Judge, tmp_path: Path, made: Callable[[Path], Path], told: str) -> None:
-    assert told in judge.verify(made(tmp_path / "10")).reason
+def test_a_hostile_store_is_refused_soon(
+    judge: Judge, tmp_path: Path, made: Callable[[Path], Path], reported: str
+) -> None:
+    assert reported in judge.verify(made(tmp_path / "10")).reason
 
 
 @pytest.mark.slow

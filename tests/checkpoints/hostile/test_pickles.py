@@ -120,7 +120,7 @@ def a_kind(key: bytes) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (lambda: b"(" + b"\x8f" * 10_000_000 + b"t.", "more memory"),
         (lambda: b"(" + b"}" * 15_000_000 + b"t.", "more memory"),
@@ -135,13 +135,13 @@ def a_kind(key: bytes) -> bytes:
     ids=range(9),
 )
 def test_hostile_metadata_is_refused_soon(
-    roomy: Judge, tmp_path: Path, content: Callable[[], bytes], told: str
+    roomy: Judge, tmp_path: Path, content: Callable[[], bytes], reported: str
 ) -> None:
     raw = content()
     (tmp_path / ".metadata").write_bytes(raw if raw.startswith(b"\x80") else PROTOCOL + raw)
     (tmp_path / "__0_0.distcp").write_bytes(torch_zip_bytes())
 
-    assert told in roomy.verify(tmp_path).reason
+    assert reported in roomy.verify(tmp_path).reason
 
 
 @pytest.mark.parametrize(

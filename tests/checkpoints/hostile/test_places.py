@@ -23,11 +23,11 @@ def test_a_root_with_too_many_names_says_so(tmp_path: Path) -> None:
     for number in range(21):
         (tmp_path / f"sample-{number}.png").touch()
 
-    with pytest.raises(OSError, match="more than 20 names in it, too many to look through"):
+    with pytest.raises(OSError, match="more than 20 names in it, too many to list"):
         find(tmp_path, most=20)
 
 
-def test_names_that_tell_of_no_checkpoint_are_passed_over(tmp_path: Path) -> None:
+def test_names_that_name_no_checkpoint_are_passed_over(tmp_path: Path) -> None:
     for number in range(50):
         (tmp_path / f"sample-{number}.png").touch()
     (tmp_path / "step-7.safetensors").write_bytes(safetensors_bytes({"a": 1}))
@@ -43,7 +43,7 @@ def test_the_search_is_given_up_when_a_thousand_are_refused(tmp_path: Path) -> N
 
     assert answer.found is None
     assert len(answer.rejected) == 1001
-    assert (answer.rejected[-1].step, answer.rejected[-1].reason) == (9, "not looked at: 1,000 newer ones were refused")
+    assert (answer.rejected[-1].step, answer.rejected[-1].reason) == (9, "not verified: 1,000 newer ones were refused")
 
 
 def test_what_is_not_finished_does_not_count_as_refused(tmp_path: Path) -> None:

@@ -46,12 +46,12 @@ def shards_counted_by_a_text() -> bytes:
     return a_table(a_block(an_entry(0, b"", b"\x0a\x01x")))
 
 
-def as_many_shards_as_can_be_told() -> bytes:
+def as_many_shards_as_can_be_declared() -> bytes:
     return a_table(a_block(an_entry(0, b"", b"\x08" + varint((1 << 64) - 1))))
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "reported"),
     [
         (a_block_that_is_named_over_and_over, "its index is garbled"),
         (keys_that_grow_out_of_each_other, "too many keys, or too long ones"),
@@ -60,11 +60,13 @@ def as_many_shards_as_can_be_told() -> bytes:
         (an_index_of_millions_of_blocks, "does not match its 0 bytes"),
         (a_number_without_end, "its index is garbled"),
         (shards_counted_by_a_text, "its index is garbled"),
-        (as_many_shards_as_can_be_told, "missing"),
+        (as_many_shards_as_can_be_declared, "missing"),
     ],
 )
-def test_a_hostile_table_is_refused_soon(judge: Judge, tmp_path: Path, made: Callable[[], bytes], told: str) -> None:
+def test_a_hostile_table_is_refused_soon(
+    judge: Judge, tmp_path: Path, made: Callable[[], bytes], reported: str
+) -> None:
     (tmp_path / "ckpt-1.index").write_bytes(made())
     (tmp_path / "ckpt-1.data-00000-of-00001").write_bytes(b"x")
 
-    assert told in judge.verify(tmp_path).reason
+    assert reported in judge.verify(tmp_path).reason

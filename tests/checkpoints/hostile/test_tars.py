@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.encodings.tars import Member, read_members
+from healthd.checkpoints.encodings.tars import TarMember, read_members
 from healthd.checkpoints.windows import Window
 from tests.checkpoints.judge import Judge
 
@@ -42,7 +42,7 @@ LONG = b"n" * 65_000
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (lambda: a_header(size=b"-0000001000"), "not a tar archive"),
         (lambda: a_header(size=b"-1000000000"), "not a tar archive"),
@@ -50,7 +50,7 @@ LONG = b"n" * 65_000
         (lambda: a_header(size=b"\xff" * 12), "not a tar archive"),
         (lambda: a_header(size=b"\x80" + b"\xff" * 11), "(torn write)"),
         (lambda: an_extension(b"", size=7 << 30), "(torn write)"),
-        (lambda: an_extension(bytes(1 << 20)), "1,048,576 bytes to tell of a member"),
+        (lambda: an_extension(bytes(1 << 20)), "1,048,576 bytes of extension headers for a member"),
         (lambda: an_extension(b"99999999 path=a\n"), "garbled"),
         (lambda: an_extension(b"0 path=a\n"), "garbled"),
         (lambda: an_extension(b"-5 path=a\n"), "garbled"),
@@ -77,11 +77,11 @@ LONG = b"n" * 65_000
     ids=lambda value: value[-24:] if isinstance(value, str) else "",
 )
 def test_a_hostile_archive_is_refused_soon(
-    judge: Judge, tmp_path: Path, content: Callable[[], bytes], told: str
+    judge: Judge, tmp_path: Path, content: Callable[[], bytes], reported: str
 ) -> None:
     (tmp_path / "step=1.nemo").write_bytes(content() + bytes(2 * BLOCK))
 
-    assert told in judge.verify(tmp_path / "step=1.nemo").reason
+    assert reported in judge.verify(tmp_path / "step=1.nemo").reason
 
 
 def test_a_member_of_more_than_eight_gib_is_as_long_as_the_extension_says() -> None:
@@ -93,7 +93,7 @@ def test_a_member_of_more_than_eight_gib_is_as_long_as_the_extension_says() -> N
         lambda offset, length: (header[offset:]).ljust(length, b"\0")[:length], "a", len(header) + size + 2048
     )
 
-    assert read_members(window) == {"model_weights.ckpt": Member(len(header), size)}
+    assert read_members(window) == {"model_weights.ckpt": TarMember(len(header), size)}
 
 
 @pytest.mark.parametrize("kind", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])

@@ -29,7 +29,7 @@ def a_text(size: int) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (lambda: b"{i\x01a[$U#" + a_count(1 << 62), "claims 4,611,686,018,427,387,904 of something"),
         (lambda: b"{i\x01a[$N#" + a_count(9) + b"}", "no UBJSON"),
@@ -51,15 +51,15 @@ def a_text(size: int) -> bytes:
     ids=range(13),
 )
 def test_a_hostile_ubjson_is_refused_soon(
-    judge: Judge, tmp_path: Path, content: Callable[[], bytes], told: str
+    judge: Judge, tmp_path: Path, content: Callable[[], bytes], reported: str
 ) -> None:
     (tmp_path / "model_1.ubj").write_bytes(content())
 
-    assert told in judge.verify(tmp_path / "model_1.ubj").reason
+    assert reported in judge.verify(tmp_path / "model_1.ubj").reason
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (lambda: b"[" + b"[]," * 2_700_000 + b"1]}", "too many to verify"),
         (lambda: b"[" + b'{"a":1},' * 1_000_000 + b"1]}", "too many to verify"),
@@ -69,10 +69,12 @@ def test_a_hostile_ubjson_is_refused_soon(
     ],
     ids=range(5),
 )
-def test_a_hostile_json_is_refused_soon(judge: Judge, tmp_path: Path, content: Callable[[], bytes], told: str) -> None:
+def test_a_hostile_json_is_refused_soon(
+    judge: Judge, tmp_path: Path, content: Callable[[], bytes], reported: str
+) -> None:
     (tmp_path / "model_1.json").write_bytes(b'{"learner":' + content())
 
-    assert told in judge.verify(tmp_path / "model_1.json").reason
+    assert reported in judge.verify(tmp_path / "model_1.json").reason
 
 
 def with_more_trees_than_letters(model: dict[str, Any]) -> None:

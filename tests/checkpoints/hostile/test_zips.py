@@ -35,7 +35,7 @@ def an_archive(members: bytes, entries: bytes, count: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         (
             lambda: an_archive(b"PK\3\4", an_entry(0, name=b"") * 600_000, 600_000),
@@ -50,8 +50,8 @@ def an_archive(members: bytes, entries: bytes, count: int) -> bytes:
     ids=range(6),
 )
 def test_a_hostile_archive_is_refused_soon(
-    judge: Judge, tmp_path: Path, content: Callable[[], bytes], told: str
+    judge: Judge, tmp_path: Path, content: Callable[[], bytes], reported: str
 ) -> None:
     (tmp_path / "step-1.npz").write_bytes(content())
 
-    assert told in judge.verify(tmp_path).reason
+    assert reported in judge.verify(tmp_path).reason

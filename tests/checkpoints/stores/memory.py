@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from healthd.checkpoints.stores.objects import ObjectPath
-from healthd.checkpoints.stores.store import Damaged, Entry, Name, Stamp
+from healthd.checkpoints.stores.store import Damaged, Name, Stamp, StoreEntry
 
 
 class MemoryFile:
@@ -47,7 +47,7 @@ class MemoryStore:
         below = [key.removeprefix(f"{folder.key}/".lstrip("/")) for key in self.files]
         yield from {Name(name.partition("/")[0], is_folder="/" in name) for name in below}
 
-    def survey(self, place: ObjectPath, most: int) -> tuple[bool, Iterable[tuple[str, Entry]]]:
+    def survey(self, place: ObjectPath, most: int) -> tuple[bool, Iterable[tuple[str, StoreEntry]]]:
         """Every file below it; a failure comes in the middle of the list."""
         found = {key: data for key, data in self.files.items() if key.startswith(f"{place.key}/")}
         if len(found) > most:
@@ -55,7 +55,7 @@ class MemoryStore:
         return True, self._listed(place, found)
 
     @contextmanager
-    def open(self, base: ObjectPath, name: str, entry: Entry) -> Iterator[MemoryFile]:
+    def open(self, base: ObjectPath, name: str, entry: StoreEntry) -> Iterator[MemoryFile]:
         """The file, unless it is time to fail."""
         self.opened.append(name)
         self._fail()
@@ -64,9 +64,9 @@ class MemoryStore:
             raise FileNotFoundError(errno.ENOENT, "not there", name)
         yield MemoryFile(data)
 
-    def _listed(self, place: ObjectPath, found: dict[str, bytes]) -> Iterator[tuple[str, Entry]]:
+    def _listed(self, place: ObjectPath, found: dict[str, bytes]) -> Iterator[tuple[str, StoreEntry]]:
         for key, data in found.items():
-            yield key.removeprefix(f"{place.key}/"), Entry(Stamp(len(data), 0, etag=str(hash(data))))
+            yield key.removeprefix(f"{place.key}/"), StoreEntry(Stamp(len(data), 0, etag=str(hash(data))))
 
     def _fail(self) -> None:
         failure = self.failing.pop(0) if self.failing else None

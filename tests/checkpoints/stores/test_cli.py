@@ -44,7 +44,7 @@ def test_latest_list_and_verify_know_a_bucket(bucket: Bucket, tmp_path: Path) ->
     assert [latest.returncode, listed.returncode, verified.returncode] == [0, 0, 3]
 
 
-def test_an_empty_folder_of_a_bucket_is_told(bucket: Bucket) -> None:
+def test_an_empty_folder_of_a_bucket_is_reported(bucket: Bucket) -> None:
     answer = call(bucket, "latest", bucket.url)
 
     assert answer.returncode == 3

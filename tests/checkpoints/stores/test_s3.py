@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.latest import Cache, Candidate, Checkpoint, Level, latest, newest_step, verify
+from healthd.checkpoints.latest import Cache, Candidate, Checkpoint, VerifyLevel, latest, newest_step, verify
 from healthd.checkpoints.pointers import misled
 from healthd.checkpoints.stores.urls import locate
 from healthd.checkpoints.tree import survey
@@ -23,7 +23,7 @@ from tests.lab.s3 import SLOW_DOWN, Answer, Faulty
 pytestmark = pytest.mark.lab
 
 
-def refusal_of(bucket: Bucket, name: str, *, level: Level = Level.FULL) -> str:
+def refusal_of(bucket: Bucket, name: str, *, level: VerifyLevel = VerifyLevel.FULL) -> str:
     outcome = verify(Candidate(path=bucket.at(name), step=10), level=level)
     return "" if isinstance(outcome, Checkpoint) else outcome.reason
 
@@ -88,7 +88,7 @@ def test_a_bucket_that_is_not_there_is_no_empty_one(bucket: Bucket) -> None:
     assert "NoSuchBucket" in answer.rejected[0].reason
 
 
-def test_wrong_credentials_are_told_and_not_shown(bucket: Bucket) -> None:
+def test_wrong_credentials_are_reported_and_not_shown(bucket: Bucket) -> None:
     answer = latest(impatient(bucket, bucket.environment, secret_access_key="swordfish"))
 
     assert answer.found is None
@@ -100,11 +100,11 @@ def test_wrong_credentials_are_told_and_not_shown(bucket: Bucket) -> None:
 def test_more_objects_than_one_page_lists_are_all_seen(bucket: Bucket, tmp_path: Path) -> None:
     bucket.upload(a_sharded_step(tmp_path, 10, ranks=1100))
 
-    assert not refusal_of(bucket, "step-000010", level=Level.QUICK)
+    assert not refusal_of(bucket, "step-000010", level=VerifyLevel.QUICK)
 
     bucket.delete(f"step-000010/{shard_name(1050, 1100)}")
 
-    assert "01050-of-01100.safetensors: missing" in refusal_of(bucket, "step-000010", level=Level.QUICK)
+    assert "01050-of-01100.safetensors: missing" in refusal_of(bucket, "step-000010", level=VerifyLevel.QUICK)
 
 
 def test_an_upload_in_flight_is_not_there_yet(bucket: Bucket, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_store_that_asks_to_slow_down_is_asked_again(bucket: Bucket, faulty: F
     assert len(refused) >= 6
 
 
-def test_a_store_that_never_answers_is_told_and_nothing_is_taken(bucket: Bucket, faulty: Faulty) -> None:
+def test_a_store_that_never_answers_is_reported_and_nothing_is_taken(bucket: Bucket, faulty: Faulty) -> None:
     faulty.rule = lambda method, path: SLOW_DOWN
 
     answer = latest(impatient(bucket, faulty.environment))
@@ -171,7 +171,9 @@ def test_a_store_that_never_answers_is_told_and_nothing_is_taken(bucket: Bucket,
     assert "SlowDown: Please reduce your request rate" in answer.rejected[0].reason
 
 
-def test_a_shard_that_is_overwritten_while_it_is_read_is_told(bucket: Bucket, faulty: Faulty, tmp_path: Path) -> None:
+def test_a_shard_that_is_overwritten_while_it_is_read_is_reported(
+    bucket: Bucket, faulty: Faulty, tmp_path: Path
+) -> None:
     bucket.upload(a_sharded_step(tmp_path, 10))
     shard = f"step-000010/{shard_name(2, 4)}"
 
@@ -184,7 +186,9 @@ def test_a_shard_that_is_overwritten_while_it_is_read_is_told(bucket: Bucket, fa
     assert refusal_of(through(faulty, bucket), "step-000010") == f"{shard_name(2, 4)}: changed while being read"
 
 
-def test_a_shard_that_is_overwritten_after_it_was_read_is_told(bucket: Bucket, faulty: Faulty, tmp_path: Path) -> None:
+def test_a_shard_that_is_overwritten_after_it_was_read_is_reported(
+    bucket: Bucket, faulty: Faulty, tmp_path: Path
+) -> None:
     bucket.upload(a_sharded_step(tmp_path, 10))
     listings = 0
 
@@ -246,7 +250,7 @@ A_FILE = safetensors_bytes({"w": 4})
 
 
 @pytest.mark.parametrize("tag", ["", "<ETag>0x1FDD9DEF3F03530</ETag>"], ids=["no tag", "a tag without quotes"])
-def test_a_list_may_tell_less_or_more_of_an_object_than_the_answer_does(
+def test_a_list_may_report_less_or_more_of_an_object_than_the_answer_does(
     bucket: Bucket, faulty: Faulty, tag: str
 ) -> None:
     """As Azure leaves out the quotes of tags in its lists, and GCS has parts of a second in them."""

@@ -48,7 +48,7 @@ def test_a_place_in_a_bucket_has_the_words_of_a_path() -> None:
         ("s3://[bucket", "no URL"),
     ],
 )
-def test_what_names_no_store_is_told_with_what_to_write(text: str, says: str) -> None:
+def test_what_names_no_store_is_reported_with_what_to_write(text: str, says: str) -> None:
     with pytest.raises(NoSuchStore, match=says):
         locate(text, {})
 

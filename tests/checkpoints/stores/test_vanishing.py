@@ -33,7 +33,7 @@ def refusal_of(step: ObjectPath) -> str:
 
 
 @pytest.mark.parametrize("error", [STALE, FileNotFoundError(errno.ENOENT, "No such file or directory")])
-def test_a_file_that_is_stale_once_is_read_in_the_next_look(
+def test_a_file_that_is_stale_once_is_read_in_the_next_read(
     store: MemoryStore, step: ObjectPath, error: OSError
 ) -> None:
     store.failing = [None, error]
@@ -41,14 +41,14 @@ def test_a_file_that_is_stale_once_is_read_in_the_next_look(
     assert not refusal_of(step)
 
 
-def test_a_file_that_stays_stale_is_told_after_two_looks(store: MemoryStore, step: ObjectPath) -> None:
+def test_a_file_that_stays_stale_is_reported_after_two_reads(store: MemoryStore, step: ObjectPath) -> None:
     store.failing = [STALE] * 10
 
     assert refusal_of(step).startswith("model.safetensors.index.json: changed while being read")
     assert len(store.opened) == 2
 
 
-def test_an_error_of_the_store_itself_is_told_at_once(store: MemoryStore, step: ObjectPath) -> None:
+def test_an_error_of_the_store_itself_is_reported_at_once(store: MemoryStore, step: ObjectPath) -> None:
     store.failing = [OSError(errno.EIO, "Input/output error")] * 10
 
     assert refusal_of(step) == "model.safetensors.index.json: Input/output error"

@@ -42,7 +42,7 @@ async def test_what_is_not_there_is_not_found(cluster: EmbeddedCluster, said: st
     assert await gang_named(cluster, said, namespace) is None
 
 
-async def test_what_healthd_was_told_nothing_about_is_no_gang(cluster: EmbeddedCluster) -> None:
+async def test_a_workload_without_annotations_of_healthd_is_no_gang(cluster: EmbeddedCluster) -> None:
     await cluster.create(a_job("train"))
 
     assert await gang_named(cluster, "job/train", None) is None
@@ -56,7 +56,7 @@ async def test_a_name_of_several_gangs_is_refused_with_all_of_them(cluster: Embe
         await gang_named(cluster, "train", None)
 
 
-async def test_a_namesake_is_not_the_gang_that_a_recovery_names(cluster: EmbeddedCluster) -> None:
+async def test_a_gang_made_anew_under_the_name_is_not_the_one_of_the_recovery(cluster: EmbeddedCluster) -> None:
     ref = gang_ref(await cluster.create(a_job("train", annotations=OURS)))
     earlier = msgspec.structs.replace(ref, uid="of-an-earlier-one")
 

@@ -56,7 +56,7 @@ def test_one_of_several_must_be_chosen(tmp_path: Path) -> None:
         found(tmp_path, runs=["a", "b"])
 
 
-def test_a_name_that_nobody_has_is_told_with_those_that_there_are(tmp_path: Path) -> None:
+def test_a_name_that_does_not_exist_is_reported_with_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no run in .*/c: cluster.db is missing; there are a, b"):
         found(tmp_path, "--name", "c", runs=["a", "b"])
 

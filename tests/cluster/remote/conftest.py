@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from healthd.clock import SystemClock
-from healthd.cluster.remote import Limits, RemoteCluster, connect
+from healthd.cluster.remote import ClientLimits, RemoteCluster, connect
 from healthd.cluster.remote.kubeconfig import from_kubeconfig
 from tests.cluster.remote.proxy import Proxy, proxying
 from tests.lab.control_plane import ControlPlane
 
-QUICK = Limits(
+QUICK = ClientLimits(
     request=timedelta(seconds=5),
     stall_after=timedelta(seconds=5),
     first_retry=timedelta(milliseconds=20),
@@ -37,7 +37,7 @@ class Road:
         return remote(self.kubeconfig, replace(QUICK, **limits))  # type: ignore[arg-type]  # one limit is an int
 
 
-def remote(kubeconfig: Path, limits: Limits = QUICK) -> AbstractAsyncContextManager[RemoteCluster]:
+def remote(kubeconfig: Path, limits: ClientLimits = QUICK) -> AbstractAsyncContextManager[RemoteCluster]:
     """The cluster of a kubeconfig."""
     clock = SystemClock()
     return connect(from_kubeconfig(kubeconfig, clock=clock), clock=clock, jitter=random.random, limits=limits)

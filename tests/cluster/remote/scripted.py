@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from healthd.cluster.remote import Access, Limits, RemoteCluster, connect
+from healthd.cluster.remote import Access, ClientLimits, RemoteCluster, connect
 from tests.cluster.fakes import FixedConnection
 from tests.fakes import START
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-LIMITS = Limits(request=timedelta(seconds=5), stall_after=timedelta(seconds=5))
+LIMITS = ClientLimits(request=timedelta(seconds=5), stall_after=timedelta(seconds=5))
 
 
 class Hasty:
@@ -73,7 +73,7 @@ def refuses(code: int, message: str, reason: str = "", **headers: str) -> Answer
     return says(code, {"kind": "Status", "code": code, "message": message, "reason": reason}, **headers)
 
 
-def tells(*chunks: bytes, then: str = "end") -> Answer:
+def streams(*chunks: bytes, then: str = "end") -> Answer:
     """A stream; *then* it may `end`, be `cut` in the middle, or `hang` silently."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -121,7 +121,7 @@ async def serving(*answers: Answer, tls: ssl.SSLContext | None = None) -> AsyncI
 
 @asynccontextmanager
 async def talking(
-    *answers: Answer, limits: Limits = LIMITS, clock: Hasty | None = None
+    *answers: Answer, limits: ClientLimits = LIMITS, clock: Hasty | None = None
 ) -> AsyncIterator[tuple[RemoteCluster, Scripted]]:
     """A cluster whose API server gives these answers. Waits between tries take no time."""
     async with serving(*answers) as server:

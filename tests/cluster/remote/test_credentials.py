@@ -108,12 +108,12 @@ async def test_token_that_cannot_be_read_again_stays_in_use(files: Path, clock: 
     assert await connection.access(fresh=True) == former
 
 
-async def test_process_outside_of_a_pod_is_told_so(clock: ManualClock) -> None:
+async def test_process_outside_of_a_pod_is_reported_so(clock: ManualClock) -> None:
     with pytest.raises(Unusable, match="kubeconfig"):
         in_cluster(clock, environ={})
 
 
-async def test_pod_without_a_service_account_is_told_so(clock: ManualClock, tmp_path: Path) -> None:
+async def test_pod_without_a_service_account_is_reported_so(clock: ManualClock, tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="token"):
         await in_cluster(clock, environ=ENVIRON, files=tmp_path).access()
 
@@ -187,7 +187,7 @@ async def test_client_certificate_is_used(tmp_path: Path, clock: ManualClock, au
     assert access.authorization == ""
 
 
-async def test_client_certificate_that_does_not_load_is_told(tmp_path: Path, clock: ManualClock) -> None:
+async def test_client_certificate_that_does_not_load_is_reported(tmp_path: Path, clock: ManualClock) -> None:
     (tmp_path / "bad").write_text("no certificate")
     user = {"client-certificate": str(tmp_path / "bad"), "client-key": str(tmp_path / "bad")}
 
@@ -222,12 +222,12 @@ async def test_many_refusals_at_once_run_the_plugin_once(tmp_path: Path, clock: 
     assert runs(tmp_path / "plugin") == 2
 
 
-async def test_absent_file_is_told(tmp_path: Path, clock: ManualClock) -> None:
+async def test_absent_file_is_reported(tmp_path: Path, clock: ManualClock) -> None:
     with pytest.raises(Unusable, match="no such file"):
         await from_kubeconfig(tmp_path / "absent", clock=clock).access()
 
 
-async def test_absent_context_is_told(tmp_path: Path, clock: ManualClock) -> None:
+async def test_absent_context_is_reported(tmp_path: Path, clock: ManualClock) -> None:
     with pytest.raises(Unusable, match="nowhere"):
         await from_kubeconfig(a_kubeconfig(tmp_path / "config", {}), "nowhere", clock=clock).access()
 
@@ -275,7 +275,7 @@ async def test_renewed_oidc_token_is_used_and_written_back(tmp_path: Path, clock
     assert b"refresh-1" in provider.asked[1].body
 
 
-async def test_oidc_provider_that_nobody_vouches_for_gets_no_secret(
+async def test_oidc_provider_that_no_one_vouches_for_gets_no_secret(
     tmp_path: Path, clock: ManualClock, authority: Path
 ) -> None:
     async with an_oidc_provider(authority) as provider:
@@ -286,7 +286,7 @@ async def test_oidc_provider_that_nobody_vouches_for_gets_no_secret(
     assert provider.asked == []
 
 
-async def test_oidc_token_that_cannot_be_renewed_is_told(tmp_path: Path, clock: ManualClock) -> None:
+async def test_oidc_token_that_cannot_be_renewed_is_reported(tmp_path: Path, clock: ManualClock) -> None:
     path = a_kubeconfig(tmp_path / "config", an_oidc_user("https://idp.invalid", **{"refresh-token": ""}))
 
     with pytest.raises(Unusable, match="refresh-token"):

@@ -15,7 +15,7 @@ from healthd.clock import SystemClock
 from healthd.cluster.informer import Informer, Watched
 from healthd.cluster.leader import Candidacy, Deposed, lead
 from healthd.cluster.port import Forbidden, Unavailable
-from healthd.cluster.remote import Limits, RemoteCluster, connect, in_cluster
+from healthd.cluster.remote import ClientLimits, RemoteCluster, connect, in_cluster
 from healthd.core.api import Lease, Node
 from tests.builders import a_lease
 from tests.cluster.remote.conftest import Road, remote
@@ -124,11 +124,11 @@ async def test_informer_is_right_again_after_the_api_server_was_away(
     cluster: RemoteCluster, control_plane: ControlPlane, namespace: str
 ) -> None:
     informer = Informer(cluster, SystemClock(), [Watched(kind=Lease, namespace=namespace)])
-    grown, told = asyncio.Event(), list[str]()
+    grown, reported = asyncio.Event(), list[str]()
     informer.listen(lambda _: grown.set())
     running = asyncio.create_task(informer.run())
     await informer.until_synced()
-    informer.listen(lambda change: told.append(change.last.metadata.uid) if change.last else None)
+    informer.listen(lambda change: reported.append(change.last.metadata.uid) if change.last else None)
     gone = await cluster.create(a_lease("a", namespace=namespace))
     await asyncio.to_thread(control_plane.stop_api_server)
     with pytest.raises(Unavailable):
@@ -144,7 +144,7 @@ async def test_informer_is_right_again_after_the_api_server_was_away(
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
-    assert gone.metadata.uid in told
+    assert gone.metadata.uid in reported
 
 
 async def test_standby_leads_when_the_leader_ends(cluster: RemoteCluster, namespace: str) -> None:
@@ -158,7 +158,7 @@ async def test_standby_leads_when_the_leader_ends(cluster: RemoteCluster, namesp
     two.set()
     await asyncio.gather(first, second)
 
-    assert story.told == ["one begins", "one ends", "two begins", "two ends"]
+    assert story.reported == ["one begins", "one ends", "two begins", "two ends"]
     assert (await cluster.get(Lease, "leader", namespace)).spec.holder_identity == ""
 
 
@@ -179,7 +179,7 @@ async def test_leader_behind_a_frozen_connection_ends_before_another_begins(
         with pytest.raises(Deposed):
             await cut_off
 
-    assert story.told == ["one begins", "one ends", "two begins", "two ends"]
+    assert story.reported == ["one begins", "one ends", "two begins", "two ends"]
 
 
 async def leading(cluster: RemoteCluster, namespace: str, name: str, story: Story, finished: asyncio.Event) -> None:
@@ -201,17 +201,17 @@ class Story:
     """What happened, in order."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self._grown = asyncio.Event()
 
     def tell(self, what: str) -> None:
-        self.told.append(what)
+        self.reported.append(what)
         self._grown.set()
 
     async def until(self, what: str) -> None:
         """Return when it was told."""
         async with asyncio.timeout(_LIMIT_S):
-            while what not in self.told:
+            while what not in self.reported:
                 self._grown.clear()
                 await self._grown.wait()
 
@@ -235,7 +235,7 @@ def service_account(files: Path, control_plane: ControlPlane, token: str) -> Pat
     return files
 
 
-async def test_stranger_is_told_what_is_forbidden(control_plane: ControlPlane, tmp_path: Path, namespace: str) -> None:
+async def test_a_stranger_learns_what_is_forbidden(control_plane: ControlPlane, tmp_path: Path, namespace: str) -> None:
     kubeconfig = control_plane.write_kubeconfig(tmp_path / "config", control_plane.identity(STRANGER))
     async with remote(kubeconfig) as stranger:
         with pytest.raises(Forbidden, match='"stranger" cannot list resource "nodes"'):
@@ -249,7 +249,7 @@ async def test_list_is_whole_and_in_order_whatever_its_pages(
 ) -> None:
     for number in range(7):
         await cluster.create(a_lease(f"slot-{number}", namespace=namespace))
-    async with remote(control_plane.kubeconfig, Limits(page=2)) as paging:
+    async with remote(control_plane.kubeconfig, ClientLimits(page=2)) as paging:
         listed = await paging.list(Lease, namespace=namespace)
 
     assert listed.items == (await cluster.list(Lease, namespace=namespace)).items

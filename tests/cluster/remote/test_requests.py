@@ -22,7 +22,7 @@ from healthd.cluster.port import (
 from healthd.cluster.remote import Access, Connection, connect
 from healthd.core.api import Lease, Node, Pod, Recovery
 from tests.cluster.fakes import FixedConnection
-from tests.cluster.remote.scripted import LIMITS, Answer, Hasty, refuses, says, serving, talking, tells
+from tests.cluster.remote.scripted import LIMITS, Answer, Hasty, refuses, says, serving, streams, talking
 
 NODE = {"metadata": {"name": "n", "resourceVersion": "7"}}
 
@@ -134,13 +134,13 @@ async def test_credentials_that_stay_refused_are_unavailable_and_named() -> None
 
 async def test_server_that_does_not_answer_is_unavailable() -> None:
     impatient = replace(LIMITS, request=timedelta(milliseconds=50))
-    async with talking(tells(b"{", then="hang"), limits=impatient) as (cluster, _):
+    async with talking(streams(b"{", then="hang"), limits=impatient) as (cluster, _):
         with pytest.raises(Unavailable, match=r"nothing came for 0\.05 s"):
             await cluster.get(Node, "n")
 
 
 async def test_answer_that_breaks_off_is_unavailable() -> None:
-    async with talking(tells(b"{", then="cut")) as (cluster, _):
+    async with talking(streams(b"{", then="cut")) as (cluster, _):
         with pytest.raises(Unavailable):
             await cluster.get(Node, "n")
 
@@ -153,7 +153,7 @@ async def test_answer_of_something_else_is_unavailable() -> None:
             await cluster.list(Node)
 
 
-async def test_port_that_nobody_listens_on_is_unavailable() -> None:
+async def test_port_that_no_one_listens_on_is_unavailable() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         await expect_unavailable(f"http://127.0.0.1:{bound.getsockname()[1]}", "Connect call failed")

@@ -13,14 +13,14 @@ import pytest
 
 from healthd.controller.checkpoints.mounted import CheckpointLocation, FileCheckpoints, place_of
 from healthd.controller.ports import CheckpointAnswer
-from healthd.core.recovery.gang import GangOptions, Mount, Root
+from healthd.core.recovery.gang import ClaimMount, GangOptions, Root
 from tests.checkpoints.builders import safetensors_bytes, write_files
 from tests.core.gangs import a_root
 
 pytestmark = pytest.mark.slow
 
 
-def saving_to(location: str, *mounts: Mount, namespace: str = "default") -> Root:
+def saving_to(location: str, *mounts: ClaimMount, namespace: str = "default") -> Root:
     """A gang that names *location*, and whose pods have these *mounts*."""
     root = a_root(options=GangOptions(restart=True, checkpoint=location), mounts=mounts)
     return dataclasses.replace(root, ref=msgspec.structs.replace(root.ref, namespace=namespace))
@@ -52,7 +52,7 @@ def volumes(tmp_path: Path) -> Path:
 async def test_a_checkpoint_on_a_claim_is_named_as_the_pods_of_the_gang_see_it(volumes: Path) -> None:
     whole = volumes / "default" / "data" / "runs" / "llama" / "step_7.safetensors"
     whole.write_bytes(safetensors_bytes({"weights": 64}))
-    root = saving_to("pvc://data/runs/llama", Mount(claim="data", path="/mnt", sub_path="runs"))
+    root = saving_to("pvc://data/runs/llama", ClaimMount(claim="data", path="/mnt", sub_path="runs"))
 
     answer = await FileCheckpoints(volumes).latest(root)
 
@@ -62,14 +62,14 @@ async def test_a_checkpoint_on_a_claim_is_named_as_the_pods_of_the_gang_see_it(v
 
 async def test_a_torn_checkpoint_on_a_claim_is_named_in_the_same_way(volumes: Path) -> None:
     (volumes / "default" / "data" / "runs" / "llama" / "step_8.safetensors").write_bytes(b"torn")
-    root = saving_to("pvc://data/runs/llama", Mount(claim="data", path="/mnt"))
+    root = saving_to("pvc://data/runs/llama", ClaimMount(claim="data", path="/mnt"))
 
     answer = await FileCheckpoints(volumes).latest(root)
 
     assert [refused.path for refused in answer.rejected] == ["/mnt/runs/llama/step_8.safetensors"]
 
 
-def test_where_the_pods_do_not_tell_their_mounts_the_name_stays_a_url(volumes: Path) -> None:
+def test_where_the_pods_do_not_report_their_mounts_the_name_stays_a_url(volumes: Path) -> None:
     place = place_of(saving_to("pvc://data/runs/llama"), volumes)
 
     assert isinstance(place, CheckpointLocation)
@@ -78,7 +78,7 @@ def test_where_the_pods_do_not_tell_their_mounts_the_name_stays_a_url(volumes: P
 
 @pytest.mark.parametrize("sub_path", ["other", "runs/llam"])
 def test_a_mount_of_another_folder_of_the_claim_does_not_count(volumes: Path, sub_path: str) -> None:
-    root = saving_to("pvc://data/runs/llama", Mount(claim="data", path="/mnt", sub_path=sub_path))
+    root = saving_to("pvc://data/runs/llama", ClaimMount(claim="data", path="/mnt", sub_path=sub_path))
 
     place = place_of(root, volumes)
 
@@ -89,7 +89,7 @@ def test_a_mount_of_another_folder_of_the_claim_does_not_count(volumes: Path, su
 @pytest.mark.parametrize(
     "location", ["pvc://data/../../other/secret", "pvc://../etc", "pvc:///runs", "pvc://data%2f../x"]
 )
-def test_nobody_gets_out_of_his_own_claims(volumes: Path, location: str) -> None:
+def test_no_one_gets_out_of_his_own_claims(volumes: Path, location: str) -> None:
     assert isinstance(place_of(saving_to(location), volumes), str)
 
 
@@ -122,7 +122,7 @@ async def test_a_verification_that_takes_too_long_is_ended_and_refused_with_the_
     assert "has not answered within" in answer.rejected[0].reason
 
 
-async def test_what_ends_its_process_is_a_reason_and_the_next_look_has_another_process(tmp_path: Path) -> None:
+async def test_what_ends_its_process_is_a_reason_and_the_next_read_has_another_process(tmp_path: Path) -> None:
     dies = (sys.executable, "-c", "raise SystemExit(9)")
     files, root = FileCheckpoints(program=dies), saving_to(str(tmp_path))
 
@@ -145,13 +145,13 @@ async def test_the_event_loop_goes_on_while_something_hostile_is_read(tmp_path: 
     files, root = FileCheckpoints(within=timedelta(seconds=1), program=hogs), saving_to(str(tmp_path))
     turns = 0
 
-    look = asyncio.create_task(files.latest(root))
-    while not look.done():
+    read = asyncio.create_task(files.latest(root))
+    while not read.done():
         await asyncio.sleep(0)
         turns += 1
 
     assert turns > 1000
-    assert "has not answered" in (await look).rejected[0].reason
+    assert "has not answered" in (await read).rejected[0].reason
 
 
 async def test_a_checkpoint_whose_name_does_not_print_is_refused_in_letters_that_do(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def elsewhere(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_a_path_that_is_not_allowed_is_not_looked_at_and_the_reason_says_what_to_do(elsewhere: Path) -> None:
+async def test_a_path_that_is_not_allowed_is_not_read_and_the_reason_says_what_to_do(elsewhere: Path) -> None:
     checkpoints, root = FileCheckpoints(elsewhere.parent / "claims", []), saving_to(f"file://{elsewhere}")
 
     answer = await checkpoints.latest(root)
@@ -198,7 +198,7 @@ async def test_a_path_that_is_not_allowed_is_not_looked_at_and_the_reason_says_w
 
 
 @pytest.mark.parametrize("where", ["{own}", "{own}/../own", "{parent}/./own/"])
-async def test_a_path_below_an_allowed_folder_is_looked_at(elsewhere: Path, where: str) -> None:
+async def test_a_path_below_an_allowed_folder_is_read(elsewhere: Path, where: str) -> None:
     root = saving_to("file://" + where.format(own=elsewhere, parent=elsewhere.parent))
     checkpoints = FileCheckpoints(elsewhere.parent / "claims", [f"{elsewhere} for default"])
 
@@ -244,7 +244,7 @@ async def test_a_link_below_the_root_does_not_lead_out_of_a_claim_either(
     assert answer.rejected[0].reason.endswith("outside of what may be read")
 
 
-async def test_a_secret_is_not_told_in_a_reason(volumes: Path, elsewhere: Path) -> None:
+async def test_a_secret_is_not_reported_in_a_reason(volumes: Path, elsewhere: Path) -> None:
     (elsewhere / "token").write_text("s3cret")
     step = volumes / "default" / "data" / "runs" / "checkpoint-9"
     write_files(step, "global_step9/mp_rank_00_model_states.pt", state={})
@@ -321,7 +321,7 @@ async def test_an_allowed_bucket_is_for_the_namespaces_that_it_names() -> None:
     assert not await checkpoints.reads(saving_to("s3://team-a/runs"))
 
 
-async def test_without_bounds_everything_may_be_looked_at(elsewhere: Path) -> None:
+async def test_without_bounds_everything_may_be_read(elsewhere: Path) -> None:
     assert await FileCheckpoints().newest_step(saving_to(f"file://{elsewhere}")) == 7
 
 
@@ -342,7 +342,7 @@ async def test_a_report_has_the_names_of_the_pods_and_the_size(volumes: Path) ->
     folder = volumes / "default" / "data" / "runs" / "llama"
     (folder / "step_7.safetensors").write_bytes(safetensors_bytes({"weights": 64}))
     (folder / "step_8.safetensors").write_bytes(b"torn")
-    root = saving_to("pvc://data/runs/llama", Mount(claim="data", path="/mnt"))
+    root = saving_to("pvc://data/runs/llama", ClaimMount(claim="data", path="/mnt"))
 
     report = await FileCheckpoints(volumes).report(root)
 

@@ -25,7 +25,7 @@ from healthd.core.api import (
     RejectedCheckpoint,
 )
 from healthd.core.api.save_stats import Saves
-from healthd.core.checkpoint.verification import Report
+from healthd.core.checkpoint.verification import VerificationReport
 from healthd.core.config import PrecheckPolicy
 from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
@@ -46,15 +46,15 @@ class Hall:
         self.cluster_state = ClusterState(ADAPTERS)
         self.metrics = Metrics()
         self.policy = policy or PrecheckPolicy(every=timedelta(minutes=5))
-        self.seen: Report | None = Report()
+        self.seen: VerificationReport | None = VerificationReport()
         self.trouble: Exception | None = None
         self.looks: list[str] = []
-        self.told: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
         self.words: list[str] = []
         self.slow: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def report(self, root: Root) -> Report | None:
+    async def report(self, root: Root) -> VerificationReport | None:
         """What the store shows."""
         self.looks.append(root.ref.name)
         if self.slow is not None:
@@ -66,7 +66,7 @@ class Hall:
     def announce(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
         """What is said of an object."""
         del kind
-        self.told.append((about.name, reason))
+        self.reported.append((about.name, reason))
         self.words.append(message)
 
     async def train(self, name: str = "train", **meta: object) -> Job:
@@ -116,7 +116,7 @@ class Hall:
         """There is a good checkpoint of this step from now on."""
         saved = int(self.clock.now().timestamp() * 1e9)
         found = ChosenCheckpoint(path=f"/c/step_{step}", step=step, saved_ns=saved)
-        self.seen = msgspec.structs.replace(Report(found=found), **fields)
+        self.seen = msgspec.structs.replace(VerificationReport(found=found), **fields)
 
     async def end(self) -> None:
         """Stop looking."""
@@ -133,7 +133,7 @@ async def hall() -> AsyncIterator[Hall]:
     await hall.end()
 
 
-async def test_a_gang_is_looked_at_now_and_then(hall: Hall) -> None:
+async def test_a_gang_is_read_now_and_then(hall: Hall) -> None:
     await hall.train()
     hall.watch()
     await hall.pass_time(minutes=20)
@@ -160,7 +160,7 @@ async def test_a_gang_that_is_being_recovered_is_left_alone(hall: Hall) -> None:
     assert hall.value("healthd_checkpoint_valid") is None
 
 
-async def test_switched_off_nothing_is_looked_at() -> None:
+async def test_switched_off_nothing_is_read() -> None:
     hall = Hall(PrecheckPolicy(enabled=False))
     await hall.train()
     hall.watch()
@@ -170,7 +170,7 @@ async def test_switched_off_nothing_is_looked_at() -> None:
     await hall.end()
 
 
-async def test_only_so_many_are_looked_at_at_once(hall: Hall) -> None:
+async def test_only_so_many_are_read_at_once(hall: Hall) -> None:
     hall.slow = asyncio.Event()
     for number in range(AT_ONCE + 3):
         await hall.train(f"train{number}")
@@ -220,7 +220,7 @@ async def test_the_cost_of_a_fault_is_shown_and_grows(hall: Hall) -> None:
     assert hall.value("healthd_checkpoint_valid") == 1
 
 
-async def test_a_worry_is_told_when_it_begins_and_when_it_is_over(hall: Hall) -> None:
+async def test_a_worry_is_reported_when_it_begins_and_when_it_is_over(hall: Hall) -> None:
     await hall.train()
     hall.good(7, rejected=[TORN])
     hall.watch()
@@ -229,12 +229,12 @@ async def test_a_worry_is_told_when_it_begins_and_when_it_is_over(hall: Hall) ->
     hall.good(9)
     await hall.pass_time(minutes=21)
 
-    assert hall.told == [("train", "CheckpointRefused"), ("train", "CheckpointRefusedOver")]
+    assert hall.reported == [("train", "CheckpointRefused"), ("train", "CheckpointRefusedOver")]
     assert shown == 1
     assert hall.value("healthd_checkpoint_concern", concern="refused") is None
 
 
-async def test_a_new_leader_does_not_tell_it_again(hall: Hall) -> None:
+async def test_a_new_leader_does_not_report_it_again(hall: Hall) -> None:
     await hall.train()
     hall.good(7, rejected=[TORN])
     hall.watch()
@@ -243,7 +243,7 @@ async def test_a_new_leader_does_not_tell_it_again(hall: Hall) -> None:
     hall.watch()
     await hall.pass_time(minutes=21)
 
-    assert hall.told == [("train", "CheckpointRefused")]
+    assert hall.reported == [("train", "CheckpointRefused")]
 
 
 @pytest.mark.parametrize("trouble", [OSError("the store is gone"), RuntimeError("a fault of ours")])
@@ -268,7 +268,7 @@ async def test_trouble_with_one_look_does_not_end_the_others(hall: Hall, trouble
         '{"good": [' + ",".join(['{"at": "2026-01-01T00:00:00Z"}'] * 99) + "]}",
     ],
 )
-async def test_what_somebody_wrote_on_his_gang_disturbs_nobody(hall: Hall, written: str) -> None:
+async def test_what_somebody_wrote_on_his_gang_disturbs_no_one(hall: Hall, written: str) -> None:
     await hall.train("other", annotations={ANNOTATION_SAVES: written, ANNOTATION_PROGRESS: '{"intervals": [1e300]}'})
     await hall.train()
     hall.good(7)
@@ -295,7 +295,7 @@ async def test_a_gang_that_has_not_saved_yet_has_all_its_work_to_lose(hall: Hall
     hall.watch()
     await hall.pass_time(minutes=6)
 
-    assert (hall.value("healthd_checkpoint_valid"), hall.told) == (0, [])
+    assert (hall.value("healthd_checkpoint_valid"), hall.reported) == (0, [])
     assert hall.value("healthd_checkpoint_lost_work_seconds") == 6 * 60
 
 
@@ -312,14 +312,16 @@ async def test_a_gang_that_has_not_saved_yet_has_all_its_work_to_lose(hall: Hall
         ({ANNOTATION_CHECKPOINT: "pvc:///runs"}, "write pvc://claim/path"),
     ],
 )
-async def test_what_is_declared_wrong_is_told_at_the_first_look(hall: Hall, notes: dict[str, str], why: str) -> None:
+async def test_what_is_declared_wrong_is_reported_at_the_first_sample(
+    hall: Hall, notes: dict[str, str], why: str
+) -> None:
     await hall.train(annotations=notes)
     hall.good(7)
     hall.watch()
     await hall.pass_time(minutes=5)
 
     (message,) = hall.words
-    assert hall.told == [("train", "CheckpointRefused")]
+    assert hall.reported == [("train", "CheckpointRefused")]
     assert message.startswith("a fault now would hold the gang; ")
     assert f"would be refused: {next(iter(notes))}: " in message
     assert why in message
@@ -335,29 +337,29 @@ async def test_what_was_declared_wrong_and_is_corrected_is_over(hall: Hall) -> N
     await hall.cluster.patch(Job, "train", corrected, namespace="default")
     await hall.pass_time(minutes=7)
 
-    assert hall.told == [("train", "CheckpointRefused"), ("train", "CheckpointRefusedOver")]
+    assert hall.reported == [("train", "CheckpointRefused"), ("train", "CheckpointRefusedOver")]
     assert hall.value("healthd_checkpoint_valid") == 1
 
 
-async def test_a_store_that_cannot_be_read_twice_in_a_row_is_told(hall: Hall) -> None:
+async def test_a_store_that_cannot_be_read_twice_in_a_row_is_reported(hall: Hall) -> None:
     await hall.train()
     hall.trouble = OSError("stale file handle")
     hall.watch()
     await hall.pass_time(minutes=5)
-    at_first = list(hall.told)
+    at_first = list(hall.reported)
     await hall.pass_time(minutes=5)
 
     assert at_first == []
-    assert hall.told == [("train", "CheckpointRefused")]
+    assert hall.reported == [("train", "CheckpointRefused")]
     assert hall.words == ["whether anything would be resumed from is not known: stale file handle"]
 
 
-async def test_checkpoints_that_are_all_gone_are_told(hall: Hall) -> None:
+async def test_checkpoints_that_are_all_gone_are_reported(hall: Hall) -> None:
     await hall.train()
     hall.good(7)
     hall.watch()
     await hall.pass_time(minutes=6)
-    hall.seen = Report()
+    hall.seen = VerificationReport()
     await hall.pass_time(minutes=11)
 
     (message,) = hall.words

@@ -11,8 +11,8 @@ import pytest
 
 from healthd.checkpoints.processes import Processes
 from healthd.checkpoints.report import Inquiry
-from healthd.controller.checkpoints.readers import LOOKERS, MOST, VERIFIERS, Pool, Readers
-from healthd.core.checkpoint.verification import Report
+from healthd.controller.checkpoints.readers import MOST, STEP_READERS, VERIFIERS, Pool, Readers
+from healthd.core.checkpoint.verification import VerificationReport
 from tests.checkpoints.builders import safetensors_bytes
 
 MANIFEST = Path(__file__).parents[3] / "deploy" / "controller.yaml"
@@ -41,30 +41,30 @@ def readers() -> Readers:
     return Readers(program=READER)
 
 
-@pytest.mark.parametrize("way", ["look", "verify"])
+@pytest.mark.parametrize("way", ["read", "verify"])
 async def test_the_slow_storage_of_one_tenant_leaves_readers_for_another(readers: Readers, way: str) -> None:
     slow = [asyncio.create_task(getattr(readers, way)(Inquiry(location=f"/slow/{n}"), 60, "team-a")) for n in range(20)]
     await asyncio.sleep(0)
-    pool = readers._lookers if way == "look" else readers._verifiers
+    pool = readers._step_readers if way == "read" else readers._verifiers
 
     answer = await getattr(readers, way)(Inquiry(location="/good"), 60, "team-b")
 
-    assert answer == Report()
+    assert answer == VerificationReport()
     assert pool._running.count("team-a") == pool.most // 2
     for each in slow:
         each.cancel()
     await asyncio.gather(*slow, return_exceptions=True)
 
 
-@pytest.mark.parametrize("way", ["look", "verify"])
+@pytest.mark.parametrize("way", ["read", "verify"])
 async def test_however_many_ask_there_are_never_more_readers_than_that(readers: Readers, way: str) -> None:
     slow = [
         asyncio.create_task(getattr(readers, way)(Inquiry(location=f"/slow/{n}"), 60, f"team-{n}")) for n in range(20)
     ]
     await asyncio.sleep(0)
-    pool = readers._lookers if way == "look" else readers._verifiers
+    pool = readers._step_readers if way == "read" else readers._verifiers
 
-    assert len(pool._running) == pool.most == 2 * (LOOKERS if way == "look" else VERIFIERS)
+    assert len(pool._running) == pool.most == 2 * (STEP_READERS if way == "read" else VERIFIERS)
     for each in slow:
         each.cancel()
     await asyncio.gather(*slow, return_exceptions=True)
@@ -81,13 +81,13 @@ async def test_a_look_that_is_cancelled_ends_its_process_and_the_next_one_has_it
 
     answer = await pool.ask(Inquiry(location="/good"), 60, "team-a")
 
-    assert answer == Report()
+    assert answer == VerificationReport()
     assert processes.stuck() == []
 
 
 async def test_what_takes_more_than_a_small_process_may_is_read_by_a_large_one(readers: Readers) -> None:
-    assert await readers.verify(Inquiry(location="/large"), 60, "team-a") == Report()
-    assert await readers.look(Inquiry(location="/large"), 60, "team-a") == Report()
+    assert await readers.verify(Inquiry(location="/large"), 60, "team-a") == VerificationReport()
+    assert await readers.read(Inquiry(location="/large"), 60, "team-a") == VerificationReport()
 
 
 async def test_a_real_checkpoint_is_read_by_a_small_process(tmp_path: Path) -> None:

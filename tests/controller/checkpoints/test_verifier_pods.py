@@ -21,21 +21,21 @@ from healthd.controller.ports import CheckpointAnswer
 from healthd.core.api import ChosenCheckpoint, Container, Pod, PodManifest, Recovery, RejectedCheckpoint
 from healthd.core.api.model import Phase
 from healthd.core.checkpoint.poll_interval import LONGEST
-from healthd.core.checkpoint.verification import Report
+from healthd.core.checkpoint.verification import VerificationReport
 from healthd.core.config import CheckpointsPolicy
-from healthd.core.recovery.gang import GangOptions, Mount, Root, RunsAs
+from healthd.core.recovery.gang import ClaimMount, GangOptions, Root, RunsAs
 from tests.builders import a_job, a_pod, gang_ref
 from tests.core.gangs import a_recovery_in, a_root
 from tests.fakes import ManualClock, counting_uids
 
 IMAGE = "registry.example/healthd:1"
 SAVING = GangOptions(restart=True, checkpoint="pvc://data/llama", checkpoint_format="safetensors")
-MOUNT = Mount(claim="data", path="/mnt", runs_as=RunsAs(user=1000))
+MOUNT = ClaimMount(claim="data", path="/mnt", runs_as=RunsAs(user=1000))
 WHOLE = ChosenCheckpoint(path="/volume/llama/step_7", step=7, format="safetensors")
 TORN = RejectedCheckpoint(path="/volume/llama/step_8", step=8, reason="model.safetensors: cut off")
 
 
-class Bench:
+class StoppedGang:
     """A cluster with one stopped gang, and what looks its checkpoints up."""
 
     def __init__(self, tmp_path: Path, policy: CheckpointsPolicy | None = None) -> None:
@@ -81,13 +81,13 @@ class Bench:
         (name,) = await self.names()
         return await self.cluster.get(PodManifest, name, "default")
 
-    async def say(self, words: str, *, phase: str = "Succeeded", code: int = 0) -> None:
+    async def announce(self, words: str, *, phase: str = "Succeeded", code: int = 0) -> None:
         """The one pod ends with these last words."""
         ended = {"name": "verifier", "state": {"terminated": {"exitCode": code, "message": words}}}
         await self.set_status({"phase": phase, "containerStatuses": [ended]})
 
-    async def report(self, report: Report) -> None:
-        await self.say(msgspec.json.encode(report).decode())
+    async def report(self, report: VerificationReport) -> None:
+        await self.announce(msgspec.json.encode(report).decode())
 
     async def set_status(self, status: Mapping[str, Any]) -> None:
         name = (await self.only_pod()).metadata.name
@@ -103,13 +103,13 @@ STOPPED = a_recovery_in(Phase.CHOOSING)
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> StoppedGang:
+    return StoppedGang(tmp_path)
 
 
-async def test_a_pod_is_made_and_asked_for_its_answer_later(bench: Bench) -> None:
+async def test_a_pod_is_made_and_asked_for_its_answer_later(bench: StoppedGang) -> None:
     asked = await bench.ask()
-    await bench.report(Report(found=WHOLE, rejected=[TORN]))
+    await bench.report(VerificationReport(found=WHOLE, rejected=[TORN]))
     answered = await bench.ask()
 
     assert asked.pending
@@ -118,54 +118,54 @@ async def test_a_pod_is_made_and_asked_for_its_answer_later(bench: Bench) -> Non
     assert [refused.path for refused in answered.rejected] == ["/mnt/llama/step_8"]
 
 
-async def test_the_pod_is_gone_once_it_has_answered(bench: Bench) -> None:
+async def test_the_pod_is_gone_once_it_has_answered(bench: StoppedGang) -> None:
     await bench.ask()
-    await bench.report(Report(found=WHOLE))
+    await bench.report(VerificationReport(found=WHOLE))
     await bench.ask()
 
     assert await bench.names() == []
 
 
-async def test_an_answer_that_was_not_written_down_is_not_asked_for_again(bench: Bench) -> None:
+async def test_an_answer_that_was_not_written_down_is_not_asked_for_again(bench: StoppedGang) -> None:
     await bench.ask()
-    await bench.report(Report(found=WHOLE))
+    await bench.report(VerificationReport(found=WHOLE))
     first, second = await bench.ask(), await bench.ask()
 
     assert first == second
     assert await bench.names() == []
 
 
-async def test_a_controller_that_takes_over_finds_the_pod_of_the_former(bench: Bench) -> None:
+async def test_a_controller_that_takes_over_finds_the_pod_of_the_former(bench: StoppedGang) -> None:
     await bench.ask()
-    await bench.report(Report(found=WHOLE))
+    await bench.report(VerificationReport(found=WHOLE))
 
     answer = await bench.ask(by=bench.replica())
 
     assert answer.found is not None
 
 
-async def test_each_attempt_is_verified_anew(bench: Bench) -> None:
+async def test_each_attempt_is_verified_anew(bench: StoppedGang) -> None:
     await bench.ask()
     await bench.ask(attempt=1)
 
     assert len(await bench.names()) == 2
 
 
-async def test_the_recovery_owns_the_pod(bench: Bench) -> None:
+async def test_the_recovery_owns_the_pod(bench: StoppedGang) -> None:
     await bench.ask()
 
     (owner,) = (await bench.only_pod()).metadata.owner_references
     assert (owner.kind, owner.name) == ("Recovery", STOPPED.metadata.name)
 
 
-async def test_the_pod_goes_with_its_recovery(bench: Bench) -> None:
+async def test_the_pod_goes_with_its_recovery(bench: StoppedGang) -> None:
     await bench.ask()
     await bench.cluster.delete(Recovery, STOPPED.metadata.name, namespace="default")
 
     assert await bench.names() == []
 
 
-async def test_the_pod_reads_the_folder_of_the_gang_as_the_user_of_the_gang(bench: Bench) -> None:
+async def test_the_pod_reads_the_folder_of_the_gang_as_the_user_of_the_gang(bench: StoppedGang) -> None:
     await bench.ask()
 
     spec = (await bench.only_pod()).spec
@@ -176,9 +176,9 @@ async def test_the_pod_reads_the_folder_of_the_gang_as_the_user_of_the_gang(benc
     assert spec["volumes"][0]["persistentVolumeClaim"] == {"claimName": "data", "readOnly": True}
 
 
-async def test_a_pod_that_fails_is_a_reason_to_hold_and_is_tried_again_after_a_while(bench: Bench) -> None:
+async def test_a_pod_that_fails_is_a_reason_to_hold_and_is_tried_again_after_a_while(bench: StoppedGang) -> None:
     await bench.ask()
-    await bench.say("healthd: out of luck", phase="Failed", code=1)
+    await bench.announce("healthd: out of luck", phase="Failed", code=1)
     failed, soon = await bench.ask(), await bench.ask()
     bench.clock.advance(timedelta(minutes=1))
     later = await bench.ask()
@@ -189,17 +189,17 @@ async def test_a_pod_that_fails_is_a_reason_to_hold_and_is_tried_again_after_a_w
     assert later.pending
 
 
-async def test_each_failure_is_followed_by_a_longer_wait(bench: Bench) -> None:
+async def test_each_failure_is_followed_by_a_longer_wait(bench: StoppedGang) -> None:
     for _ in range(3):
         await bench.ask()
-        await bench.say("no", phase="Failed", code=1)
+        await bench.announce("no", phase="Failed", code=1)
         await bench.ask()
         bench.clock.advance(timedelta(minutes=1))
 
     assert not (await bench.ask()).pending
 
 
-async def test_a_pod_that_finds_no_node_says_why(bench: Bench) -> None:
+async def test_a_pod_that_finds_no_node_says_why(bench: StoppedGang) -> None:
     await bench.ask()
     condition = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
     await bench.set_status({"phase": "Pending", "conditions": [condition]})
@@ -213,7 +213,7 @@ async def test_a_pod_that_finds_no_node_says_why(bench: Bench) -> None:
 
 
 async def test_where_no_pod_may_be_made_that_is_said(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    bench = StoppedGang(tmp_path)
 
     class NotAllowed:
         """A cluster that lets nobody make pods."""
@@ -232,13 +232,13 @@ async def test_where_no_pod_may_be_made_that_is_said(tmp_path: Path) -> None:
     assert "may not create pods" in answer.rejected[0].reason
 
 
-async def test_without_an_image_that_is_said(bench: Bench) -> None:
+async def test_without_an_image_that_is_said(bench: StoppedGang) -> None:
     bench.image = ""
 
     assert "checkpoints.verifier_image" in (await bench.ask()).rejected[0].reason
 
 
-async def test_a_claim_that_is_mounted_here_needs_no_pod(bench: Bench) -> None:
+async def test_a_claim_that_is_mounted_here_needs_no_pod(bench: StoppedGang) -> None:
     (bench.tmp_path / "default" / "data").mkdir(parents=True)
 
     assert await bench.ask() == CheckpointAnswer(None, [])
@@ -246,14 +246,14 @@ async def test_a_claim_that_is_mounted_here_needs_no_pod(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("location", ["file:///nowhere", "pvc://../etc", ""])
-async def test_other_places_need_no_pod(bench: Bench, location: str) -> None:
+async def test_other_places_need_no_pod(bench: StoppedGang, location: str) -> None:
     await bench.ask(options=GangOptions(restart=True, checkpoint=location))
 
     assert await bench.names() == []
 
 
 async def test_with_verifiers_switched_off_no_pod_is_made(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, CheckpointsPolicy(verifier=False))
+    bench = StoppedGang(tmp_path, CheckpointsPolicy(verifier=False))
 
     answer = await bench.ask()
 
@@ -261,14 +261,14 @@ async def test_with_verifiers_switched_off_no_pod_is_made(tmp_path: Path) -> Non
     assert await bench.names() == []
 
 
-async def test_only_so_many_pods_read_at_once(bench: Bench) -> None:
+async def test_only_so_many_pods_read_at_once(bench: StoppedGang) -> None:
     for number in range(AT_ONCE + 2):
         await bench.ask(a_recovery_named(f"train{number}-1"), name=f"train{number}")
 
     assert len(await bench.names()) == AT_ONCE
 
 
-async def test_a_crowd_of_one_namespace_does_not_hold_up_the_gang_of_another(bench: Bench) -> None:
+async def test_a_burst_of_one_namespace_does_not_hold_up_the_gang_of_another(bench: StoppedGang) -> None:
     for number in range(AT_ONCE + 2):
         await bench.ask(a_recovery_named(f"train{number}-1"), name=f"train{number}")
 
@@ -277,7 +277,7 @@ async def test_a_crowd_of_one_namespace_does_not_hold_up_the_gang_of_another(ben
     assert await bench.names("team-b") == ["other-1-verify-0"]
 
 
-async def test_a_recovery_that_asks_no_more_makes_room_and_its_pod_goes(bench: Bench) -> None:
+async def test_a_recovery_that_asks_no_more_makes_room_and_its_pod_goes(bench: StoppedGang) -> None:
     for number in range(AT_ONCE):
         await bench.ask(a_recovery_named(f"train{number}-1"))
     bench.clock.advance(timedelta(minutes=2))
@@ -291,7 +291,7 @@ def a_recovery_named(name: str, namespace: str = "default") -> Recovery:
     return msgspec.structs.replace(STOPPED, metadata=meta)
 
 
-async def test_a_gang_that_runs_again_is_looked_at_now_and_then(bench: Bench) -> None:
+async def test_a_gang_that_runs_again_is_read_now_and_then(bench: StoppedGang) -> None:
     confirming = a_recovery_in(Phase.CONFIRMING)
 
     at_first = await bench.ask(confirming)
@@ -303,7 +303,7 @@ async def test_a_gang_that_runs_again_is_looked_at_now_and_then(bench: Bench) ->
     assert later.pending
 
 
-async def test_the_first_look_after_a_start_comes_soon(bench: Bench) -> None:
+async def test_the_first_sample_after_a_start_comes_soon(bench: StoppedGang) -> None:
     confirming = a_recovery_in(Phase.CONFIRMING)
     await bench.ask(confirming)
     bench.clock.advance(timedelta(seconds=10))
@@ -311,7 +311,7 @@ async def test_the_first_look_after_a_start_comes_soon(bench: Bench) -> None:
     assert (await bench.ask(confirming)).pending
 
 
-async def test_it_is_looked_for_what_is_newer_than_it_was_started_from(bench: Bench) -> None:
+async def test_it_is_looked_for_what_is_newer_than_it_was_started_from(bench: StoppedGang) -> None:
     confirming = a_recovery_in(Phase.CONFIRMING)
     await bench.ask(confirming, newer_than=7)
     bench.clock.advance(LONGEST)
@@ -320,7 +320,7 @@ async def test_it_is_looked_for_what_is_newer_than_it_was_started_from(bench: Be
     assert "--newer-than=7" in (await bench.only_pod()).spec["containers"][0]["command"]
 
 
-async def test_the_image_is_that_of_the_controllers_own_pod(bench: Bench) -> None:
+async def test_the_image_is_that_of_the_controllers_own_pod(bench: StoppedGang) -> None:
     await bench.cluster.create(a_pod("me", container=Container(name="controller", image=IMAGE)))
 
     assert await image_of(bench.cluster, "default", "me") == IMAGE
@@ -328,24 +328,24 @@ async def test_the_image_is_that_of_the_controllers_own_pod(bench: Bench) -> Non
     assert await image_of(bench.cluster, "", "") == ""
 
 
-async def test_a_gang_that_runs_is_checked_by_a_pod_only_where_that_is_wanted(bench: Bench) -> None:
+async def test_a_gang_that_runs_is_checked_by_a_pod_only_where_that_is_wanted(bench: StoppedGang) -> None:
     assert await bench.pods.report(a_gang()) is None
     assert await bench.names() == []
 
 
-async def test_a_pod_checks_a_gang_that_runs_by_headers_and_sizes_and_goes_with_it(bench: Bench) -> None:
+async def test_a_pod_checks_a_gang_that_runs_by_headers_and_sizes_and_goes_with_it(bench: StoppedGang) -> None:
     job = await bench.cluster.create(a_job("train"))
     root = a_gang(ref=gang_ref(job))
     pods = VerifierPods(
         FileCheckpoints(bench.tmp_path), bench.cluster, bench.clock, bench.policy, bench.own_image, checks=True
     )
-    look = asyncio.create_task(pods.report(root))
+    read = asyncio.create_task(pods.report(root))
     await bench.until_asked()
     pod = await bench.only_pod()
-    await bench.report(Report(found=WHOLE, size=7))
+    await bench.report(VerificationReport(found=WHOLE, size=7))
     await bench.clock.run_for(timedelta(seconds=10))
 
-    report = await look
+    report = await read
     assert report is not None
     assert report.found is not None
     assert (report.found.path, report.size) == ("/mnt/llama/step_7", 7)
@@ -354,17 +354,17 @@ async def test_a_pod_checks_a_gang_that_runs_by_headers_and_sizes_and_goes_with_
     assert await bench.names() == []
 
 
-async def test_a_pod_that_cannot_check_a_gang_is_told_as_a_recovery_would_be_held(bench: Bench) -> None:
+async def test_a_pod_that_cannot_check_a_gang_is_reported_as_a_recovery_would_be_held(bench: StoppedGang) -> None:
     root = a_gang(ref=gang_ref(await bench.cluster.create(a_job("train"))))
     pods = VerifierPods(
         FileCheckpoints(bench.tmp_path), bench.cluster, bench.clock, bench.policy, bench.own_image, checks=True
     )
-    look = asyncio.create_task(pods.report(root))
+    read = asyncio.create_task(pods.report(root))
     await bench.until_asked()
-    await bench.say("no such image", phase="Failed", code=1)
+    await bench.announce("no such image", phase="Failed", code=1)
     await bench.clock.run_for(timedelta(seconds=10))
 
-    report = await look
+    report = await read
     assert report is not None
     assert [refused.path for refused in report.rejected] == [root.options.checkpoint]
     assert "no such image" in report.rejected[0].reason

@@ -10,18 +10,18 @@ import pytest
 from healthd.core.api import ChosenCheckpoint, RejectedCheckpoint
 from healthd.core.api.save_stats import KEPT_SAVES, Concern, Save, Saves
 from healthd.core.checkpoint.precheck import (
+    changes_in,
     lost_work,
-    missing_told,
-    news,
     refusing,
+    refusing_if_emptied,
     take_report,
     take_silence,
     usual_interval,
     worries,
 )
-from healthd.core.checkpoint.verification import Report
+from healthd.core.checkpoint.verification import VerificationReport
 from healthd.core.config import PrecheckPolicy
-from healthd.core.recovery.gang import Ending, GangOptions, Root
+from healthd.core.recovery.gang import GangOptions, Root, RootOutcome
 from healthd.core.recovery.progress import Progress
 from tests.core.gangs import a_root
 from tests.fakes import START
@@ -46,16 +46,18 @@ def a_gang(known: Saves, **fields: Any) -> Root:
     return a_root(saves=known, **fields)
 
 
-def a_report(step: int = 1, *, saved: datetime = START, refused: str = "", **fields: Any) -> Report:
+def a_report(step: int = 1, *, saved: datetime = START, refused: str = "", **fields: Any) -> VerificationReport:
     found = ChosenCheckpoint(path=f"/c/step_{step}", step=step, saved_ns=int(saved.timestamp() * 1e9))
     rejected = [RejectedCheckpoint(path=refused, step=step + 1, reason="torn")] if refused else []
-    return Report(found=found, rejected=rejected, size=GB, **fields)
+    return VerificationReport(found=found, rejected=rejected, size=GB, **fields)
 
 
-EMPTY = Report()
+EMPTY = VerificationReport()
 
 
-def concerns(root: Root, report: Report = EMPTY, *, now: datetime, policy: PrecheckPolicy = POLICY) -> list[Concern]:
+def concerns(
+    root: Root, report: VerificationReport = EMPTY, *, now: datetime, policy: PrecheckPolicy = POLICY
+) -> list[Concern]:
     return [worry.concern for worry in worries(root, report, policy, now)]
 
 
@@ -112,7 +114,7 @@ def test_what_is_usual_is_known_after_a_few_saves() -> None:
     assert usual_interval(a_gang(saves(4))) == timedelta(minutes=10)
 
 
-def test_the_steps_that_were_seen_as_they_came_tell_better() -> None:
+def test_the_steps_that_were_seen_as_they_came_report_better() -> None:
     root = a_gang(saves(4), progress=Progress(step=4, intervals=[60.0, 60.0, 600.0]))
 
     assert usual_interval(root) == timedelta(minutes=1)
@@ -164,7 +166,9 @@ def test_another_one_that_is_refused_is_a_new_matter() -> None:
 
 
 def test_a_place_where_nothing_loads_would_hold_the_gang() -> None:
-    nothing = Report(rejected=[RejectedCheckpoint(path="/c/step_1", step=1, reason="no known checkpoint format")])
+    nothing = VerificationReport(
+        rejected=[RejectedCheckpoint(path="/c/step_1", step=1, reason="no known checkpoint format")]
+    )
     known = take_report(take_report(Saves(), nothing, START), nothing, after(minutes=5))
 
     (worry,) = worries(a_gang(known), nothing, POLICY, after(minutes=5))
@@ -200,14 +204,14 @@ def test_a_store_that_does_not_answer_twice_is_a_worry_and_what_was_good_may_be_
     assert lost_work(root, after(minutes=46)) == timedelta(minutes=6)
 
 
-def test_a_store_that_never_answered_tells_nothing_good() -> None:
+def test_a_store_that_never_answered_reports_nothing_good() -> None:
     (worry,) = worries(silent_since(Saves(), 1, 6), EMPTY, POLICY, after(minutes=6))
 
     assert worry.message == "whether anything would be resumed from is not known: no answer"
 
 
 def test_checkpoints_that_are_all_gone_are_refused() -> None:
-    gone = missing_told(a_gang(saves(4)), EMPTY)
+    gone = refusing_if_emptied(a_gang(saves(4)), EMPTY)
 
     assert "nothing is there any more, though step 4" in gone.rejected[0].reason
 
@@ -215,8 +219,8 @@ def test_checkpoints_that_are_all_gone_are_refused() -> None:
 def test_a_place_where_nothing_was_saved_yet_or_something_is_left_is_as_it_is_reported() -> None:
     left = a_report(4)
 
-    assert missing_told(a_gang(Saves()), EMPTY) is EMPTY
-    assert missing_told(a_gang(saves(4)), left) is left
+    assert refusing_if_emptied(a_gang(Saves()), EMPTY) is EMPTY
+    assert refusing_if_emptied(a_gang(saves(4)), left) is left
 
 
 def with_writes(*seconds: float) -> Root:
@@ -251,12 +255,12 @@ def test_a_look_that_comes_to_nothing_does_not_say_that_there_is_room_again() ->
     assert concerns(full, a_report(free=9 * GB), now=after(minutes=11)) == []
 
 
-def test_what_began_and_what_is_over_is_told_once() -> None:
+def test_what_began_and_what_is_over_is_reported_once() -> None:
     found = worries(a_gang(saves(4)), EMPTY, POLICY, after(hours=9))
 
-    began, over = news([Concern.FULL], found)
+    began, over = changes_in([Concern.FULL], found)
     assert ([worry.concern for worry in began], over) == ([Concern.LATE], [Concern.FULL])
-    assert news([Concern.LATE], found) == ([], [])
+    assert changes_in([Concern.LATE], found) == ([], [])
 
 
 # What a fault would cost ----------------------------------------------------------------------------------------------
@@ -270,7 +274,7 @@ def test_a_gang_that_was_just_set_going_has_little_to_lose() -> None:
     assert lost_work(a_gang(saves(4), started_at=after(hours=5)), after(hours=5, minutes=1)) == timedelta(minutes=1)
 
 
-def test_before_anybody_has_looked_nobody_knows_what_it_would_cost() -> None:
+def test_before_anybody_has_looked_no_one_knows_what_it_would_cost() -> None:
     looked = take_report(Saves(), EMPTY, START)
 
     assert lost_work(a_gang(Saves(), started_at=START), after(hours=1)) is None
@@ -282,7 +286,7 @@ def test_before_anybody_has_looked_nobody_knows_what_it_would_cost() -> None:
     [
         {"suspended": True},
         {"deleting": True},
-        {"ending": Ending.COMPLETE},
+        {"ending": RootOutcome.COMPLETE},
         {"has_begun": False},
         {"options": GangOptions(checkpoint="/c")},
         {"options": GangOptions(restart=True)},

@@ -12,7 +12,7 @@ from healthd.core.api import FencedPod, Recovery, TimelineEntry
 from healthd.core.api.model import Phase
 from healthd.core.api.save_stats import Save, Saves
 from healthd.core.checkpoint.precheck import lost_work, take_silence
-from healthd.core.checkpoint.restart_cost import Stake, at_stake, lost_before, restarts, tell_stake
+from healthd.core.checkpoint.restart_cost import Stake, at_stake, cost_lines, lost_before, restarts
 from healthd.core.recovery.gang import Root
 from tests.builders import a_cause
 from tests.core.gangs import a_recovery_in, a_root
@@ -49,8 +49,8 @@ def _of(recovery: Recovery, name: str) -> Recovery:
     return msgspec.structs.replace(recovery, spec=msgspec.structs.replace(recovery.spec, gang=gang))
 
 
-def test_people_are_told_what_a_fault_would_cost() -> None:
-    (cost,) = tell_stake(staked(a_gang()))
+def test_the_cost_of_a_fault_is_in_plain_words() -> None:
+    (cost,) = cost_lines(staked(a_gang()))
 
     assert cost == (
         "a fault now would cost 12m of work: the newest good checkpoint is step 4 of 2026-01-01 00:40 UTC; "
@@ -69,41 +69,41 @@ def test_a_gang_that_does_not_run_has_nothing_at_stake() -> None:
     assert at_stake(a_gang(suspended=True), NOW) is None
 
 
-def test_one_that_would_be_refused_is_told_beside_the_cost() -> None:
+def test_one_that_would_be_refused_is_reported_beside_the_cost() -> None:
     torn = Saves(good=GOOD.good, refused="/c/step_5", why_refused="torn")
 
-    assert list(tell_stake(staked(a_gang(torn))))[1:] == ["/c/step_5 would be refused: torn"]
+    assert list(cost_lines(staked(a_gang(torn))))[1:] == ["/c/step_5 would be refused: torn"]
 
 
 def test_a_gang_that_was_set_going_after_its_newest_checkpoint_says_so() -> None:
     stake = staked(a_gang(started_at=after(minutes=50)))
 
-    (cost,) = tell_stake(stake)
+    (cost,) = cost_lines(stake)
     assert (stake.lost_ms, stake.began_at) == (130_000, after(minutes=50))
     assert "would cost 2m of work" in cost
     assert "; it was set going after that, at 00:50:00; " in cost
 
 
-def test_that_nothing_would_be_resumed_from_is_told() -> None:
+def test_that_nothing_would_be_resumed_from_is_reported() -> None:
     torn = Saves(good=GOOD.good, refused="/c/step_5", why_refused="torn", none_loads=True)
 
-    cost, held, refused = tell_stake(staked(a_gang(torn)))
+    cost, held, refused = cost_lines(staked(a_gang(torn)))
 
     assert "the newest good checkpoint was step 4" in cost
     assert held.startswith("a fault now would hold the gang")
     assert refused == "/c/step_5 would be refused: torn"
 
 
-def test_that_the_store_does_not_answer_is_told() -> None:
+def test_that_the_store_does_not_answer_is_reported() -> None:
     silent = take_silence(a_gang(), "no answer for 120 s", NOW)
 
-    cost, unread = tell_stake(staked(a_gang(silent)))
+    cost, unread = cost_lines(staked(a_gang(silent)))
 
     assert "the newest good checkpoint is step 4" in cost
     assert unread == "whether anything would be resumed from is not known now: no answer for 120 s"
 
 
-def test_the_restarts_of_the_gang_itself_tell_best_how_long_one_takes() -> None:
+def test_the_restarts_of_the_gang_itself_report_best_how_long_one_takes() -> None:
     own = a_gang().ref
     others = [recovered("other", minutes=30), recovered("third", minutes=50)]
 
@@ -112,9 +112,9 @@ def test_the_restarts_of_the_gang_itself_tell_best_how_long_one_takes() -> None:
     assert len(restarts(own, [*others, recovered(minutes=3)])) == 1
 
 
-def test_how_long_a_restart_takes_is_told() -> None:
-    (once,) = tell_stake(staked(a_gang(), recovered("other", minutes=3)))
-    (often,) = tell_stake(staked(a_gang(), *(recovered("other", minutes=minutes) for minutes in (2, 4, 90))))
+def test_how_long_a_restart_takes_is_reported() -> None:
+    (once,) = cost_lines(staked(a_gang(), recovered("other", minutes=3)))
+    (often,) = cost_lines(staked(a_gang(), *(recovered("other", minutes=minutes) for minutes in (2, 4, 90))))
 
     assert once.endswith("; the last restart took 3m")
     assert often.endswith("; a restart took 4m (the middle of 3)")

@@ -20,7 +20,15 @@ from healthd.core.api import (
     Terminated,
     Toleration,
 )
-from healthd.core.checkpoint.verification import Broken, Busy, Order, Report, fitted, judge_verifier, verifier_pod
+from healthd.core.checkpoint.verification import (
+    Busy,
+    Order,
+    VerificationReport,
+    VerifierFailed,
+    fitted,
+    judge_verifier,
+    verifier_pod,
+)
 from healthd.core.recovery.gang import RunsAs
 from tests.builders import a_pod
 from tests.fakes import START
@@ -39,7 +47,7 @@ def made(**fields: Any) -> PodManifest:
     return verifier_pod(an_order(**fields))
 
 
-def test_a_gang_that_runs_as_root_is_read_as_nobody() -> None:
+def test_a_gang_that_runs_as_root_is_read_as_no_one() -> None:
     assert made(runs_as=RunsAs(user=0, group=0), user=4711).spec["securityContext"] == {
         "runAsNonRoot": True,
         "runAsUser": 4711,
@@ -100,11 +108,11 @@ def seen(phase: str = "Running", *, node: str = "n-1", **fields: Any) -> Pod:
 
 
 def test_a_report_is_the_answer_also_while_a_container_beside_it_runs() -> None:
-    words = fitted(Report(found=WHOLE)).decode()
+    words = fitted(VerificationReport(found=WHOLE)).decode()
 
-    assert judge_verifier(seen("Running", ended=Terminated(exit_code=0, message=words)), DEADLINE, START) == Report(
-        found=WHOLE
-    )
+    assert judge_verifier(
+        seen("Running", ended=Terminated(exit_code=0, message=words)), DEADLINE, START
+    ) == VerificationReport(found=WHOLE)
 
 
 @pytest.mark.parametrize(
@@ -120,24 +128,24 @@ def test_a_report_is_the_answer_also_while_a_container_beside_it_runs() -> None:
         '{"size": -1}',
     ],
 )
-def test_an_end_without_a_report_is_told_with_its_code(words: str) -> None:
+def test_an_end_without_a_report_is_reported_with_its_code(words: str) -> None:
     verdict = judge_verifier(seen("Failed", ended=Terminated(exit_code=137, message=words)), DEADLINE, START)
 
-    assert isinstance(verdict, Broken)
+    assert isinstance(verdict, VerifierFailed)
     assert "137" in verdict.why
 
 
-def test_a_pod_that_its_kubelet_ended_is_told_with_the_kubelets_words() -> None:
+def test_a_pod_that_its_kubelet_ended_is_reported_with_the_kubelets_message() -> None:
     verdict = judge_verifier(seen("Failed", message="Pod was active on the node longer than …"), DEADLINE, START)
 
-    assert isinstance(verdict, Broken)
+    assert isinstance(verdict, VerifierFailed)
     assert "longer than" in verdict.why
 
 
 def test_what_a_pod_says_is_one_printable_line() -> None:
     verdict = judge_verifier(seen("Failed", ended=Terminated(exit_code=1, message="a\n\x1b[2Jb")), DEADLINE, START)
 
-    assert isinstance(verdict, Broken)
+    assert isinstance(verdict, VerifierFailed)
     assert verdict.why.isprintable()
 
 
@@ -146,13 +154,13 @@ def test_a_reason_is_one_printable_line() -> None:
 
     verdict = judge_verifier(seen("Running", ended=Terminated(exit_code=0, message=words)), DEADLINE, START)
 
-    assert isinstance(verdict, Report)
+    assert isinstance(verdict, VerificationReport)
     assert verdict.rejected[0].reason.isprintable()
 
 
 @pytest.mark.parametrize(
     ("minutes", "expected"),
-    [(1, Busy), (34, Busy), (36, Broken)],
+    [(1, Busy), (34, Busy), (36, VerifierFailed)],
 )
 def test_a_pod_on_a_silent_node_is_given_up_in_the_end(minutes: int, expected: type) -> None:
     now = START + timedelta(minutes=minutes)
@@ -165,7 +173,7 @@ def test_a_pod_that_never_begins_is_given_up_sooner() -> None:
 
     verdict = judge_verifier(seen("Pending"), DEADLINE, now)
 
-    assert isinstance(verdict, Broken)
+    assert isinstance(verdict, VerifierFailed)
     assert "kubectl describe pod" in verdict.why
 
 
@@ -173,8 +181,8 @@ def test_a_pod_that_is_being_deleted_is_waited_for() -> None:
     assert isinstance(judge_verifier(seen(deletion_timestamp=START), DEADLINE, START), Busy)
 
 
-def a_report(count: int, reason: str) -> Report:
-    return Report(
+def a_report(count: int, reason: str) -> VerificationReport:
+    return VerificationReport(
         found=WHOLE,
         rejected=[RejectedCheckpoint(path=f"/volume/step_{step}", step=step, reason=reason) for step in range(count)],
     )
@@ -183,21 +191,21 @@ def a_report(count: int, reason: str) -> Report:
 def test_a_report_that_fits_is_whole() -> None:
     report = a_report(3, "torn")
 
-    assert msgspec.json.decode(fitted(report), type=Report) == report
+    assert msgspec.json.decode(fitted(report), type=VerificationReport) == report
 
 
 def test_the_reasons_of_a_large_report_grow_shorter_first() -> None:
-    told = msgspec.json.decode(fitted(a_report(8, "x" * 500)), type=Report)
+    reported = msgspec.json.decode(fitted(a_report(8, "x" * 500)), type=VerificationReport)
 
-    assert (len(told.rejected), told.left_out) == (8, 0)
+    assert (len(reported.rejected), reported.left_out) == (8, 0)
 
 
 @pytest.mark.parametrize("reason", ["x" * 500, "ß" * 500, "\x00" * 500])
 def test_no_report_is_larger_than_a_kubelet_takes(reason: str) -> None:
     words = fitted(a_report(1000, reason))
-    told = msgspec.json.decode(words, type=Report)
+    reported = msgspec.json.decode(words, type=VerificationReport)
 
     assert len(words) <= 4096
-    assert told.found == WHOLE
-    assert told.rejected[0].step == 0
-    assert len(told.rejected) + told.left_out == 1000
+    assert reported.found == WHOLE
+    assert reported.rejected[0].step == 0
+    assert len(reported.rejected) + reported.left_out == 1000

@@ -18,7 +18,7 @@ GPU = "0000:3b:00.0"
 NOTHING = "NVML lists no GPU"
 
 
-def told(source: str = "nvml", *, after: timedelta = timedelta(0)) -> Sample:
+def reported(source: str = "nvml", *, after: timedelta = timedelta(0)) -> Sample:
     return Sample(source=source, at=START + after, readings=[Reading(GPU, f"{source}.state", "ok")])
 
 
@@ -40,7 +40,7 @@ def test_a_machine_without_a_gpu_needs_no_nvml() -> None:
 
 
 @pytest.mark.parametrize("driver", ["nvidia", "none"])
-def test_a_gpu_on_the_bus_should_be_in_sight_of_nvml(driver: str) -> None:
+def test_a_gpu_on_the_bus_should_be_listed_by_nvml(driver: str) -> None:
     assert blind_now([on_the_bus(driver, driver), empty()]) == {
         "nvml": "NVML lists no GPU, and 2 NVIDIA GPUs are on the PCI bus"
     }
@@ -84,16 +84,16 @@ def test_the_node_itself_can_say_that_there_are_gpus(
 
 
 @pytest.mark.parametrize("source", ["edac", "infiniband", "pcie", "thermal"])
-def test_whatever_told_something_and_has_nothing_to_tell_now_is_blind(source: str) -> None:
+def test_a_source_that_had_readings_and_has_none_now_is_blind(source: str) -> None:
     nothing = Sample(source=source, at=START)
 
     assert blind_now([nothing]) == {}
-    assert blind_now([told(source), nothing]) == {source: "it has no readings, and it had some before"}
+    assert blind_now([reported(source), nothing]) == {source: "it has no readings, and it had some before"}
 
 
-def test_what_an_earlier_life_was_told_is_not_forgotten() -> None:
+def test_what_was_read_before_a_restart_is_not_forgotten() -> None:
     before = Sources()
-    before.ingest_sample(told("edac"))
+    before.ingest_sample(reported("edac"))
     sources = Sources()
     sources.load(before.answered, is_same_boot=False)
     sources.ingest_sample(Sample(source="edac", at=START))
@@ -108,7 +108,7 @@ def test_an_exporter_is_missed_only_where_there_are_gpus() -> None:
 
 def test_a_repair_may_leave_less_in_the_machine() -> None:
     sources = Sources()
-    sources.ingest_sample(told("edac"))
+    sources.ingest_sample(reported("edac"))
     sources.settle()
     sources.ingest_sample(Sample(source="edac", at=START))
 
@@ -124,7 +124,7 @@ def test_a_source_that_never_answered_is_blind_at_once() -> None:
 
 def test_one_that_answered_may_be_silent_for_a_moment() -> None:
     sources = Sources()
-    sources.ingest_sample(told())
+    sources.ingest_sample(reported())
     sources.ingest_sample(silent(after=timedelta(seconds=1)))
     sources.ingest_sample(silent(after=timedelta(seconds=50)))
 
@@ -135,7 +135,7 @@ def test_one_that_answered_may_be_silent_for_a_moment() -> None:
 def test_one_that_answers_again_sees() -> None:
     sources = Sources()
     sources.ingest_sample(silent())
-    sources.ingest_sample(told())
+    sources.ingest_sample(reported())
 
     assert sources.blind(START + PATIENCE) == {}
 
@@ -143,7 +143,7 @@ def test_one_that_answers_again_sees() -> None:
 def test_what_was_not_read_yet_is_not_known_in_a_new_boot() -> None:
     sources = Sources()
     sources.begin(["nvml", "pcie"], START)
-    sources.ingest_sample(told("pcie"))
+    sources.ingest_sample(reported("pcie"))
 
     assert sources.blind(START) == {"nvml": "it was not read yet"}
 
@@ -158,6 +158,6 @@ def test_an_agent_that_starts_again_believes_its_last_life_for_a_moment() -> Non
 
 
 def test_a_device_that_cannot_be_read_leaves_a_blind_spot_beside_all_that_was_read() -> None:
-    sample = Sample(source="nvml", at=START, readings=told().readings, unread="0000:3c:00.0 refuses every question")
+    sample = Sample(source="nvml", at=START, readings=reported().readings, unread="0000:3c:00.0 refuses every question")
 
     assert blind_now([sample]) == {"nvml": "0000:3c:00.0 refuses every question"}

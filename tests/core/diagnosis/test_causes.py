@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from healthd.core.diagnosis.causes import TOLD_BY_THE_KERNEL, stands_for
+from healthd.core.diagnosis.causes import KERNEL_REPORTED, stands_for
 from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.core.diagnosis.xid.tables import xid_codes
 from healthd.core.diagnosis.xid.words import wordings
@@ -17,32 +17,34 @@ WITNESSES = Counter(rule.same_as for rule in known_rules().values() if rule.same
 
 
 def test_every_fault_that_a_rule_names_has_another_witness() -> None:
-    alone = {cause for cause, count in WITNESSES.items() if count + len(TOLD_BY_THE_KERNEL.get(cause, ())) < 2}
+    alone = {cause for cause, count in WITNESSES.items() if count + len(KERNEL_REPORTED.get(cause, ())) < 2}
 
     assert alone == set()
 
 
-def test_every_fault_that_the_kernel_tells_of_can_be_seen_by_somebody_else() -> None:
-    assert set(TOLD_BY_THE_KERNEL) <= set(WITNESSES)
+def test_every_fault_that_the_kernel_reports_can_be_seen_by_somebody_else() -> None:
+    assert set(KERNEL_REPORTED) <= set(WITNESSES)
 
 
 def test_every_rule_of_the_kernel_log_that_is_named_exists() -> None:
     exist = {row.rule for row in wordings()} | {f"xid-{code}" for code in xid_codes()} | {"gpu-lost"}
 
-    assert {rule for rules in TOLD_BY_THE_KERNEL.values() for rule in rules} <= exist
+    assert {rule for rules in KERNEL_REPORTED.values() for rule in rules} <= exist
 
 
-def test_a_rule_of_the_kernel_log_tells_of_one_fault() -> None:
-    told = Counter(rule for rules in TOLD_BY_THE_KERNEL.values() for rule in rules)
+def test_a_rule_of_the_kernel_log_reports_one_fault() -> None:
+    reported = Counter(rule for rules in KERNEL_REPORTED.values() for rule in rules)
 
-    assert max(told.values()) == 1
+    assert max(reported.values()) == 1
 
 
-def test_every_xid_that_nvml_tells_of_is_the_kernels_fault_of_the_same_number() -> None:
-    told = {rule.name.removeprefix("nvml-"): rule.same_as for rule in known_rules().values() if "nvml-xid" in rule.name}
+def test_every_xid_that_nvml_reports_is_the_kernels_fault_of_the_same_number() -> None:
+    reported = {
+        rule.name.removeprefix("nvml-"): rule.same_as for rule in known_rules().values() if "nvml-xid" in rule.name
+    }
 
-    assert told
-    assert all(xid in TOLD_BY_THE_KERNEL[cause] for xid, cause in told.items())
+    assert reported
+    assert all(xid in KERNEL_REPORTED[cause] for xid, cause in reported.items())
 
 
 @pytest.mark.parametrize(
@@ -55,5 +57,5 @@ def test_every_xid_that_nvml_tells_of_is_the_kernels_fault_of_the_same_number() 
         ("ib-port-down", None),  # of a probe
     ],
 )
-def test_the_kernels_word_counts_for_as_long_as_it_says(rule: str, stands: timedelta | None) -> None:
+def test_the_kernels_report_counts_for_as_long_as_it_says(rule: str, stands: timedelta | None) -> None:
     assert stands_for(rule) == stands

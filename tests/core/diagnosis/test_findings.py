@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from healthd.core.api.model import Action, Blame, Finding, KernelRecord, Severity, Verdict
+from healthd.core.api.model import Blame, Finding, KernelRecord, RepairAction, Severity, Verdict
 from healthd.core.config import JudgePolicy
 from healthd.core.diagnosis.findings import Ledger
 from tests.kernel_log import tags_of
@@ -75,7 +75,7 @@ def test_a_lost_gpu_makes_the_node_unhealthy() -> None:
 
     finding = log.finding("xid-79")
     verdict, message = log.ledger.verdict()
-    assert (finding.action, finding.blame, finding.severity) == (Action.REBOOT_NODE, Blame.DEVICE, Severity.FATAL)
+    assert (finding.action, finding.blame, finding.severity) == (RepairAction.REBOOT_NODE, Blame.DEVICE, Severity.FATAL)
     assert finding.quarantines
     assert verdict is Verdict.UNHEALTHY
     assert "xid-79" in message
@@ -162,7 +162,7 @@ def test_the_drivers_own_advice_beats_the_table_in_either_order(advice_first: bo
         log.xid(48, at=0).advice(2, at=3)
 
     finding = log.finding("xid-48")
-    assert (finding.action, finding.quarantines) == (Action.REBOOT_NODE, True)
+    assert (finding.action, finding.quarantines) == (RepairAction.REBOOT_NODE, True)
     assert "Reboot the node." in finding.message
 
 
@@ -170,7 +170,7 @@ def test_an_application_fault_turns_serious_when_the_driver_asks_for_a_reset() -
     log = Log().xid(109).advice(1, at=2)
 
     finding = log.finding("xid-109")
-    assert (finding.action, finding.quarantines) == (Action.RESET_GPU, True)
+    assert (finding.action, finding.quarantines) == (RepairAction.RESET_GPU, True)
     assert finding.blame is not Blame.APPLICATION
 
 
@@ -243,7 +243,7 @@ def test_one_fault_in_three_different_jobs_makes_the_gpu_suspect() -> None:
         log.xid(31, at=hour * 3600, job=job)
 
     finding = log.finding("xid-31")
-    assert (finding.quarantines, finding.action, finding.blame) == (True, Action.INSPECT, Blame.DEVICE)
+    assert (finding.quarantines, finding.action, finding.blame) == (True, RepairAction.INSPECT, Blame.DEVICE)
     assert "ns/a, ns/b, ns/c" in finding.message
 
 
@@ -327,7 +327,7 @@ def test_a_fault_that_comes_back_after_its_remedy_asks_for_a_new_part() -> None:
     log.xid(48, at=3600)
 
     finding = log.finding("xid-48")
-    assert (finding.action, finding.quarantines) == (Action.CONTACT_SUPPORT, True)
+    assert (finding.action, finding.quarantines) == (RepairAction.CONTACT_SUPPORT, True)
     assert "came back after a reset" in finding.message
 
 
@@ -442,7 +442,7 @@ def test_a_symptom_read_again_is_not_entered_again() -> None:
 def test_advice_that_takes_nothing_out_of_service_does_not_soften_a_fault() -> None:
     log = Log().xid(79).advice(5, at=1)
 
-    assert log.finding("xid-79").action is Action.REBOOT_NODE
+    assert log.finding("xid-79").action is RepairAction.REBOOT_NODE
 
 
 @pytest.mark.parametrize(
@@ -487,11 +487,11 @@ def quarantines_after_jobs(*jobs: str, policy: JudgePolicy) -> bool:
 def test_a_source_that_numbers_otherwise_hides_no_fault() -> None:
     """After a repair the journal's large numbers do not make the kernel's own small ones look old."""
     text = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
-    told = KernelRecord(sequence=10**12, at=START, text=text, boot_id="boot-1", source="journal")
+    reported = KernelRecord(sequence=10**12, at=START, text=text, boot_id="boot-1", source="journal")
     later = START + timedelta(hours=1)
     again = KernelRecord(sequence=500, at=later, text=text, boot_id="boot-1", source="kmsg")
 
-    repaired = Ledger().ingest_record(told, now=START).clear_by_repair(START + timedelta(minutes=1))
+    repaired = Ledger().ingest_record(reported, now=START).clear_by_repair(START + timedelta(minutes=1))
 
     assert repaired.standing == []
     assert [f.rule for f in repaired.ingest_record(again, now=later).standing] == ["xid-79"]
@@ -584,7 +584,7 @@ def test_a_load_of_the_driver_puts_right_what_a_reset_does() -> None:
 
 
 @pytest.mark.parametrize("text", [LOADED, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19"])
-def test_a_load_whose_beginning_is_not_told_is_given_a_minute(text: str) -> None:
+def test_a_load_whose_beginning_is_not_reported_is_given_a_minute(text: str) -> None:
     assert Log().xid(119, at=0).says(text, at=30).rules == ["xid-119"]
     assert Log().xid(119, at=0).says(text, at=90).rules == []
 
@@ -627,7 +627,7 @@ def test_an_answer_alone_puts_nothing_right() -> None:
 def test_a_fault_that_comes_back_after_a_load_is_for_support() -> None:
     log = loaded(Log().xid(119), at=100).xid(119, at=200)
 
-    assert log.finding("xid-119").action is Action.CONTACT_SUPPORT
+    assert log.finding("xid-119").action is RepairAction.CONTACT_SUPPORT
 
 
 def test_what_another_witness_saw_too_is_not_over_by_a_load() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from healthd.core.diagnosis.link_state import Link, PortSeen, judge_links
+from healthd.core.diagnosis.link_state import LinkState, PortSeen, judge_links
 
 UP = ("ACTIVE", "LinkUp")
 POLLING = ("DOWN", "Polling")
@@ -17,7 +17,7 @@ def a_port(words: tuple[str, str] = UP, **changes: object) -> PortSeen:
     return PortSeen(**{**given, **changes})  # type: ignore[arg-type]  # one builder for all fields
 
 
-def judged(port: PortSeen, *others: PortSeen) -> Link:
+def judged(port: PortSeen, *others: PortSeen) -> LinkState:
     """What is said of the first."""
     return judge_links({str(at): one for at, one in enumerate([port, *others])})["0"]
 
@@ -25,27 +25,27 @@ def judged(port: PortSeen, *others: PortSeen) -> Link:
 @pytest.mark.parametrize(
     ("port", "link"),
     [
-        (a_port(), Link.UP),
-        (a_port(("ACTIVE_DEFER", "LinkUp")), Link.UP),
-        (a_port(POLLING), Link.DOWN),
-        (a_port(("DOWN", "Sleep")), Link.DOWN),
-        (a_port(POLLING, on_rail=False), Link.DOWN_OFF_RAIL),
-        (a_port(POLLING, was_up=False), Link.UNUSED),
-        (a_port(("DOWN", "Disabled")), Link.DOWN),
-        (a_port(("DOWN", "Disabled"), is_off=True), Link.DISABLED),
-        (a_port(("DOWN", "Disabled"), is_off=True, was_up=False), Link.UNUSED),
-        (a_port(("INIT", "LinkUp")), Link.NO_MANAGER),
-        (a_port(("ARMED", "LinkUp"), was_up=False), Link.NO_MANAGER),
+        (a_port(), LinkState.UP),
+        (a_port(("ACTIVE_DEFER", "LinkUp")), LinkState.UP),
+        (a_port(POLLING), LinkState.DOWN),
+        (a_port(("DOWN", "Sleep")), LinkState.DOWN),
+        (a_port(POLLING, on_rail=False), LinkState.DOWN_OFF_RAIL),
+        (a_port(POLLING, was_up=False), LinkState.UNUSED),
+        (a_port(("DOWN", "Disabled")), LinkState.DOWN),
+        (a_port(("DOWN", "Disabled"), is_off=True), LinkState.DISABLED),
+        (a_port(("DOWN", "Disabled"), is_off=True, was_up=False), LinkState.UNUSED),
+        (a_port(("INIT", "LinkUp")), LinkState.NO_MANAGER),
+        (a_port(("ARMED", "LinkUp"), was_up=False), LinkState.NO_MANAGER),
     ],
 )
-def test_state_of_a_port_alone(port: PortSeen, link: Link) -> None:
+def test_state_of_a_port_alone(port: PortSeen, link: LinkState) -> None:
     assert judged(port) == link
 
 
 def test_port_that_never_was_up_is_missed_when_most_of_its_kind_are_up() -> None:
     never = a_port(POLLING, was_up=False)
 
-    assert judged(never, *[a_port()] * 3) == Link.NEVER_UP
-    assert judged(never, *[a_port()] * 2) == Link.UNUSED, "too few to say what is usual"
-    assert judged(never, *[a_port(kind="storage")] * 3) == Link.UNUSED
-    assert judged(never, *[a_port()] * 3, *[never] * 2) == Link.UNUSED, "half of them are not in use"
+    assert judged(never, *[a_port()] * 3) == LinkState.NEVER_UP
+    assert judged(never, *[a_port()] * 2) == LinkState.UNUSED, "too few to say what is usual"
+    assert judged(never, *[a_port(kind="storage")] * 3) == LinkState.UNUSED
+    assert judged(never, *[a_port()] * 3, *[never] * 2) == LinkState.UNUSED, "half of them are not in use"

@@ -67,8 +67,8 @@ def test_what_the_judge_answers_has_a_row_that_says_it() -> None:
     unsaid = []
     for one in judgements():
         row = rows.get(one.rule) or next(row for name, row in rows.items() if fnmatchcase(one.rule, name))
-        told = {(outcome.severity, outcome.action, outcome.quarantines) for outcome in row.outcomes}
-        if (one.severity, one.action, one.quarantines) not in told:
+        reported = {(outcome.severity, outcome.action, outcome.quarantines) for outcome in row.outcomes}
+        if (one.severity, one.action, one.quarantines) not in reported:
             unsaid.append(one.rule)
 
     assert unsaid == []
@@ -106,7 +106,7 @@ def test_every_row_can_be_read() -> None:
         ("nfs-not-responding", "once, until the kernel says that it is over"),
     ],
 )
-def test_the_threshold_is_told(rule: str, threshold: str) -> None:
+def test_the_threshold_is_reported(rule: str, threshold: str) -> None:
     row = row_of(rule)
 
     assert row is not None

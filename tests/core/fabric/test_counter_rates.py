@@ -22,7 +22,7 @@ def metered(*totals: float, every: timedelta = MEASURE_EVERY) -> RateTracker:
     return meter
 
 
-def test_nothing_is_told_before_an_hour_was_watched() -> None:
+def test_nothing_is_reported_before_an_hour_was_watched() -> None:
     assert metered(*range(12)).hourly() == {}
     assert metered(*range(13)).hourly() == {COUNT: 12}
 
@@ -64,7 +64,7 @@ def test_it_is_measured_every_five_minutes() -> None:
 
 
 @pytest.mark.parametrize(("grown", "power"), [(0, 0), (1023, 0), (1024, 10), (2047.9, 10), (2048, 11), (1e9, 29)])
-def test_growth_is_told_as_a_power_of_two_and_little_of_it_as_none(grown: float, power: int) -> None:
+def test_growth_is_reported_as_a_power_of_two_and_little_of_it_as_none(grown: float, power: int) -> None:
     assert power_of(grown) == power
 
 
@@ -72,7 +72,7 @@ def test_growth_is_told_as_a_power_of_two_and_little_of_it_as_none(grown: float,
     ("grown", "before", "power"),
     [(1400, 0, 0), (1600, 0, 10), (3000, 10, 10), (3100, 10, 11), (700, 10, 10), (600, 10, 0), (1 << 20, 10, 20)],
 )
-def test_what_hovers_at_a_limit_is_not_told_anew(grown: float, before: int, power: int) -> None:
+def test_what_hovers_at_a_limit_is_not_reported_anew(grown: float, before: int, power: int) -> None:
     assert power_of(grown, before) == power
 
 

@@ -62,7 +62,7 @@ def test_one_bad_port_stands_out_of_ports_that_all_count_a_little() -> None:
     assert fabric.outliers[0].usual == 13
 
 
-def test_a_person_is_told_which_port_it_is_and_how_far_out() -> None:
+def test_the_message_names_the_port_and_how_far_out_it_is() -> None:
     lossy = seen(nodes(lambda node, rail: {LOST: 16 if (node, rail) == (7, 3) else 0}))
     crowded = seen(nodes(lambda node, rail: {NOTICES: 22 if (node, rail) == (7, 3) else 12}))
 
@@ -74,7 +74,7 @@ def test_a_person_is_told_which_port_it_is_and_how_far_out() -> None:
     assert crowded.outliers[0].message.endswith("look at what is sent to this port, and the switch port.")
 
 
-def test_what_is_less_than_one_a_second_is_not_worth_a_word() -> None:
+def test_less_than_one_a_second_is_not_reported() -> None:
     assert who(seen(nodes(lambda node, _: {LOST: 11 if node == 7 else 0}, rails=1))) == []
     assert who(seen(nodes(lambda node, _: {LOST: 12 if node == 7 else 0}, rails=1))) == [("n7", 0, LOST)]
 
@@ -83,14 +83,14 @@ def test_four_times_what_is_usual_is_no_fault() -> None:
     assert who(seen(nodes(lambda node, rail: {LOST: 16 if (node, rail) == (7, 3) else 14}))) == []
 
 
-def test_when_the_whole_fabric_is_congested_nobody_stands_out() -> None:
+def test_when_the_whole_fabric_is_congested_no_port_stands_out() -> None:
     fabric = seen(nodes(lambda node, rail: {LOST: 20 if (node, rail) == (7, 3) else 14, NOTICES: 20 + node % 2}))
 
     assert fabric.outliers == []
     assert fabric.congested == [Congestion(Track(rail, "roce", 400, NOTICES), 125) for rail in range(8)]
 
 
-def test_when_half_of_the_fabric_is_congested_nobody_stands_out() -> None:
+def test_when_half_of_the_fabric_is_congested_no_port_stands_out() -> None:
     fabric = seen(nodes(lambda node, _: {NOTICES: 22 if node < 63 else 0, LOST: 16 if node < 63 else 0}))
 
     assert fabric.outliers == []

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from healthd.core.api import Condition
-from healthd.core.api.model import Action, Blame, Evidence, Finding, Severity
+from healthd.core.api.model import Blame, Evidence, Finding, RepairAction, Severity
 from healthd.core.diagnosis.blindness import NOT_BLIND
 from healthd.core.node.conditions import ACCELERATOR_HEALTHY, CONDITIONS, FABRIC_HEALTHY, condition_of, state, to_write
 from tests.fakes import START
@@ -24,7 +24,7 @@ def a_finding(rule: str = "xid-79", *, quarantines: bool = True, cleared: bool =
         device="0000:3b:00.0",
         rule=rule,
         severity=Severity.FATAL if quarantines else Severity.WARNING,
-        action=Action.REBOOT_NODE,
+        action=RepairAction.REBOOT_NODE,
         blame=given.get("blame", Blame.DEVICE),  # type: ignore[arg-type]  # it is one where a test names it
         message=f"{rule} happened.",
         raised_at=START,
@@ -79,7 +79,7 @@ def test_a_cleared_finding_says_nothing() -> None:
     assert said(a_finding(cleared=True)) == said()
 
 
-def test_a_node_that_nobody_reads_is_unknown_but_what_was_seen_stands() -> None:
+def test_a_node_that_no_one_reads_is_unknown_but_what_was_seen_stands() -> None:
     assert said(a_finding("xid-79"), blind={"kernel log": "no permission"}) == {
         ACCELERATOR_HEALTHY: ("False", "xid-79"),
         FABRIC_HEALTHY: ("Unknown", "KernelLogUnreadable"),

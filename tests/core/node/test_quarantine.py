@@ -13,11 +13,11 @@ from healthd.core.config import GiveBack
 from healthd.core.node.quarantine import (
     Await,
     Decision,
-    Hold,
     Keep,
     Quarantine,
     Record,
     Release,
+    RestoreSlots,
     cordon_patch,
     decide,
     finding_of,
@@ -68,11 +68,11 @@ def test_a_quarantine_stays_while_its_finding_stands() -> None:
 
 
 def test_a_quarantine_whose_slot_somebody_deleted_takes_one_again() -> None:
-    assert decide(quarantined(), [a_finding()], holds_slots=False, now=NOW) == Hold()
+    assert decide(quarantined(), [a_finding()], holds_slots=False, now=NOW) == RestoreSlots()
 
 
 def test_a_quarantine_that_one_of_two_limits_does_not_count_takes_the_slot_that_it_lacks() -> None:
-    assert decide(quarantined(), [a_finding()], holds_slots=True, lacks_slots=True, now=NOW) == Hold()
+    assert decide(quarantined(), [a_finding()], holds_slots=True, lacks_slots=True, now=NOW) == RestoreSlots()
 
 
 def test_a_quarantine_ends_when_its_finding_was_cleared_and_says_by_what() -> None:
@@ -81,34 +81,34 @@ def test_a_quarantine_ends_when_its_finding_was_cleared_and_says_by_what() -> No
     assert decide(quarantined(), [cleared], holds_slots=True, now=NOW) == Release("gpu/xid-79 was cleared by repair")
 
 
-def waiting_for_the_word(*findings: Finding, repaired: datetime | None = None) -> Decision:
+def waiting_for_repair(*findings: Finding, repaired: datetime | None = None) -> Decision:
     """What becomes of a quarantined node whose operator wants every return confirmed."""
     return decide(quarantined(), findings, holds_slots=True, now=NOW, give_back=GiveBack.REPAIRED, repaired=repaired)
 
 
-def test_a_node_that_mended_by_itself_waits_for_the_word_where_that_is_asked_for() -> None:
+def test_a_node_that_mended_by_itself_waits_for_the_repair_annotation_where_configured() -> None:
     reset = a_finding(device="gpu", cleared_at=NOW, cleared_by="reset")
 
-    decision = waiting_for_the_word(reset)
+    decision = waiting_for_repair(reset)
 
     assert isinstance(decision, Await)
     assert "gpu/xid-79 was cleared by reset" in decision.reason
     assert "`healthd repair node-a`" in decision.reason
-    assert waiting_for_the_word(reset, repaired=reset.last_at) == Release("gpu/xid-79 was cleared by reset")
+    assert waiting_for_repair(reset, repaired=reset.last_at) == Release("gpu/xid-79 was cleared by reset")
 
 
-def test_the_word_of_an_earlier_repair_does_not_count_for_a_later_fault() -> None:
+def test_an_earlier_repair_annotation_does_not_count_for_a_later_fault() -> None:
     first = a_finding(device="gpu", at=START, cleared_at=NOW, cleared_by="reset")
     later = a_finding(device="gpu-b", at=START + timedelta(minutes=9), cleared_at=NOW, cleared_by="reset")
     between = START + timedelta(minutes=5)
 
-    assert isinstance(waiting_for_the_word(first, repaired=between), Release)
-    assert isinstance(waiting_for_the_word(first, later, repaired=between), Await)
+    assert isinstance(waiting_for_repair(first, repaired=between), Release)
+    assert isinstance(waiting_for_repair(first, later, repaired=between), Await)
 
 
 def test_a_finding_that_was_forgotten_meanwhile_does_not_give_the_node_back_either() -> None:
-    assert isinstance(waiting_for_the_word(), Await)
-    assert isinstance(waiting_for_the_word(repaired=START), Release)
+    assert isinstance(waiting_for_repair(), Await)
+    assert isinstance(waiting_for_repair(repaired=START), Release)
 
 
 def test_a_slot_without_a_quarantine_is_given_back_or_used() -> None:
@@ -122,14 +122,14 @@ def test_a_quarantine_keeps_who_else_saw_its_fault_and_whether_it_ends_by_itself
     decision = decide(a_node(), [finding], holds_slots=False, now=NOW)
 
     assert isinstance(decision, Quarantine)
-    told = finding_of(decision.record)
-    assert (told.id, told.also, told.watched) == (finding.id, ["nvml-wants-reboot"], True)
+    reported = finding_of(decision.record)
+    assert (reported.id, reported.also, reported.watched) == (finding.id, ["nvml-wants-reboot"], True)
 
 
 @pytest.mark.parametrize(
     "annotation", ["{", "[]", '{"owner": "somebody", "finding": "f", "message": "m", "since": "2026-01-01T00:00:00Z"}']
 )
-def test_a_record_that_is_not_ours_or_not_readable_is_nobodys_to_remove(annotation: str) -> None:
+def test_a_record_that_is_not_ours_or_not_readable_is_not_removed(annotation: str) -> None:
     node = a_node(unschedulable=True, annotations={ANNOTATION_QUARANTINE: annotation})
 
     assert read_record(node) is None

@@ -50,7 +50,7 @@ def a_late_one(kind: CauseKind = CauseKind.HARDWARE) -> Recovery:
     return a_recovery("late", namespace="late", uid="uid-late", creation_timestamp=NOW, cause=a_cause(kind))
 
 
-def test_what_a_clock_let_through_that_was_hours_ahead_holds_nobody_until_then() -> None:
+def test_a_recovery_dated_hours_ahead_holds_no_gang_until_then() -> None:
     assert refused(begun(1), begun(2))
     assert not refused(begun(-60 * 26), begun(-60 * 26 - 1))
 
@@ -77,11 +77,11 @@ SHARED = BreakerPolicy(restarts=10, per_other_namespace=3)
         ),
     ],
 )
-def test_a_crowd_in_one_namespace_holds_nobody_else(kind: CauseKind, crowds: list[Recovery], held: bool) -> None:
+def test_a_burst_in_one_namespace_holds_no_other(kind: CauseKind, crowds: list[Recovery], held: bool) -> None:
     assert bool(refuses(a_late_one(kind), crowds, CALM, SHARED, NOW)) is held
 
 
-def test_a_crowd_holds_the_gangs_of_its_own_namespace() -> None:
+def test_a_burst_holds_the_gangs_of_its_own_namespace() -> None:
     late = a_recovery("late", namespace="a", uid="uid-late", creation_timestamp=NOW)
 
     assert refuses(late, crowd("a"), CALM, SHARED, NOW) == "the breaker is open: 12 recoveries began within 0:10:00"
@@ -150,9 +150,9 @@ def test_only_those_in_front_that_wait_for_the_breaker_itself_count(phase: Phase
     ],
 )
 def test_too_many_bad_nodes_hold_every_restart(bad: int, total: int, held: bool) -> None:
-    told = f"the breaker is open: {bad} of {total} nodes went bad within 1:00:00"
+    reported = f"the breaker is open: {bad} of {total} nodes went bad within 1:00:00"
 
-    assert refused(outage=Outage(bad, total)) == (told if held else "")
+    assert refused(outage=Outage(bad, total)) == (reported if held else "")
 
 
 def ago(minutes: float) -> datetime:
@@ -221,7 +221,7 @@ def test_only_nodes_with_accelerators_count_where_there_are_any() -> None:
         ([begun(1), begun(3)], Outage(50, 100), {BreakerTrigger.NODES, BreakerTrigger.RESTARTS}),
     ],
 )
-def test_it_is_open_also_while_there_is_nobody_to_be_held(
+def test_it_is_open_also_while_there_is_no_gang_to_hold(
     recoveries: list[Recovery], outage: Outage, over: set[BreakerTrigger]
 ) -> None:
     assert open_over(recoveries, outage, POLICY, NOW) == over

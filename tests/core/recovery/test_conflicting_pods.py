@@ -42,7 +42,7 @@ def test_a_pod_that_holds_its_gpus_keeps_the_spare() -> None:
     ],
     ids=["holds no device", "asks for none", "has ended", "of a DaemonSet", "of the node itself"],
 )
-def test_who_is_in_nobodys_way_does_not(pod: Pod) -> None:
+def test_a_pod_that_blocks_no_member_does_not(pod: Pod) -> None:
     assert occupant(WITH_GPUS, [pod]) == ""
 
 

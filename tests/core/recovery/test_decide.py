@@ -31,7 +31,7 @@ from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.actions import RemovePods, StartGang, StopGang
 from healthd.core.recovery.decide import Decision, Situation, decide, open_recovery
 from healthd.core.recovery.faults import DISK_FULL
-from healthd.core.recovery.gang import CheckpointRead, Ending, GangOptions, GangView, Root
+from healthd.core.recovery.gang import CheckpointRead, GangOptions, GangView, Root, RootOutcome
 from healthd.core.recovery.progress import Progress
 from healthd.core.recovery.resume_point import READ_AGAIN
 from healthd.core.recovery.stopping import BAD_STATE, with_latecomers
@@ -111,7 +111,7 @@ def a_ref(uid: str) -> GangRef:
             id="switched off",
         ),
         pytest.param(
-            a_root(ending=Ending.FAILED),
+            a_root(ending=RootOutcome.FAILED),
             (Phase.GAVE_UP, "the root is failed for good and may not be rebuilt"),
             id="failed for good",
         ),
@@ -124,7 +124,7 @@ def test_what_others_decided_about_the_gang_ends_the_recovery_in_every_phase(
 
 
 @pytest.mark.parametrize("phase", [Phase.FENCING, Phase.CHOOSING, Phase.RESERVING])
-def test_a_gang_that_somebody_else_let_run_again_is_left_to_him(phase: Phase) -> None:
+def test_a_gang_that_somebody_else_resumed_is_left_alone(phase: Phase) -> None:
     assert entered(decided(a_recovery_in(phase), a_root()))[0] is Phase.SUPERSEDED
 
 
@@ -139,13 +139,13 @@ def test_a_gang_that_somebody_else_let_run_again_is_left_to_him(phase: Phase) ->
 def test_a_gang_that_finishes_has_recovered_only_if_it_was_restarted(
     phase: Phase, attempt: int, outcome: Phase
 ) -> None:
-    root = a_root(attempt=attempt, ending=Ending.COMPLETE)
+    root = a_root(attempt=attempt, ending=RootOutcome.COMPLETE)
 
     assert entered(decided(a_recovery_in(phase), root))[0] is outcome
 
 
 @pytest.mark.parametrize("kind", [CauseKind.HARDWARE, CauseKind.HANG])
-def test_a_fault_that_is_gone_before_the_stop_restarts_nobody(kind: CauseKind) -> None:
+def test_a_fault_that_is_gone_before_the_stop_restarts_no_gang(kind: CauseKind) -> None:
     recovery = a_recovery_in(Phase.DETECTED, causes=[a_cause(kind)])
 
     assert entered(decided(recovery, a_root()))[0] is Phase.SUPERSEDED
@@ -396,7 +396,7 @@ def test_an_attempt_that_fails_early_by_itself_is_marked(cause: Cause, minutes: 
         pytest.param(a_cause(CauseKind.INTERRUPTED), 1, "", id="by a deletion"),
     ],
 )
-def test_what_a_gang_was_told_to_load_before_it_failed_early_is_on_record(
+def test_the_checkpoint_of_an_attempt_that_failed_early_is_on_record(
     cause: Cause, minutes: int | None, fell_from: str
 ) -> None:
     started = None if minutes is None else cause.at - timedelta(minutes=minutes)
@@ -478,7 +478,7 @@ def test_a_held_recovery_records_a_reason_once() -> None:
     assert decided(replace(recovery, status=held), a_root(**STOPPED)).record is None
 
 
-def test_a_hold_whose_reason_changes_stays_one_entry_of_the_story() -> None:
+def test_a_hold_whose_reason_changes_stays_one_entry_of_the_timeline() -> None:
     fencing = a_recovery_in(Phase.FENCING)
     first = enter_held(fencing, "no proof that a can no longer write")
     second = enter_held(replace(fencing, status=first), "no proof that b can no longer write")
@@ -510,7 +510,7 @@ def test_a_person_who_answers_for_the_old_pods_lets_the_gang_go_on_and_is_on_rec
     assert record.fence_override == FenceOverride(said="node-1: burnt", attempt=1)
 
 
-def test_his_word_counts_for_one_attempt_only() -> None:
+def test_an_override_counts_for_one_attempt_only() -> None:
     answered = {ANNOTATION_FENCE_OVERRIDE: "all"}
     used = FenceOverride(said="all", attempt=1)
     next_attempt = a_recovery_in(
@@ -617,7 +617,7 @@ def test_a_new_recovery_sets_out_to_stop_the_gang_in_its_first_write() -> None:
     [
         (
             {"edited_since_stop": True},
-            "somebody changed the gang while it was stopped; it stays so, for him to resume when he is done",
+            "somebody changed the gang while it was stopped; it stays stopped until they resume it",
         ),
         (
             {"options": GangOptions(restart=False)},

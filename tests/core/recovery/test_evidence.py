@@ -43,7 +43,7 @@ def a_rank(index: int, end: Terminated, ms: int) -> Pod:
     return a_pod(f"r{index}", node=f"node-{index}", uid=f"u{index}", status=PodStatus(container_statuses=[status]))
 
 
-def decided(*pods: Pod, until: datetime | None = NOW, causes: Any = None, **told: Any) -> Decision:
+def decided(*pods: Pod, until: datetime | None = NOW, causes: Any = None, **reported: Any) -> Decision:
     """The next move for a gang whose stop began at NOW, when all that the witnesses saw *until* then is told."""
     recovery = a_recovery_in(
         Phase.CHOOSING,
@@ -51,17 +51,17 @@ def decided(*pods: Pod, until: datetime | None = NOW, causes: Any = None, **told
         timeline=[TimelineEntry(phase=Phase.STOPPING, at=NOW)],
         pods=[FencedPod(name=f"r{i}", uid=f"u{i}", node=f"node-{i}", index=str(i), proof="gone") for i in range(2)],
     )
-    heard = WitnessReport(until=until, **told)
-    view = GangView(root=a_root(**STOPPED), nodes=NODES, pods=pods, heard=lambda node: heard)
+    witness_report = WitnessReport(until=until, **reported)
+    view = GangView(root=a_root(**STOPPED), nodes=NODES, pods=pods, witness_report=lambda node: witness_report)
     return decide(recovery, view, [], POLICY, NOW + LATER)
 
 
-def test_a_rank_that_was_killed_from_outside_is_not_waited_for_once_all_is_told() -> None:
+def test_a_rank_that_was_killed_from_outside_is_not_waited_for_once_all_sources_reported() -> None:
     assert decided(a_rank(0, KILLED, -5), a_rank(1, ASKED, 100)) == READ_AGAIN
 
 
 @pytest.mark.parametrize("end", [Terminated(exit_code=137), Terminated(exit_code=143, signal=15)])
-def test_a_shell_that_tells_of_the_signal_and_other_signals_of_people_count(end: Terminated) -> None:
+def test_a_shell_that_reports_the_signal_and_other_signals_of_people_count(end: Terminated) -> None:
     assert decided(a_rank(0, end, -5)) == READ_AGAIN
 
 
@@ -70,7 +70,7 @@ def test_what_fails_after_it_only_lost_its_peer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pods", "told"),
+    ("pods", "reported"),
     [
         pytest.param([a_rank(0, ABORTED, -5)], {}, id="it aborted"),
         pytest.param([a_rank(0, Terminated(exit_code=139, signal=11), -5)], {}, id="it broke its memory"),
@@ -84,15 +84,15 @@ def test_what_fails_after_it_only_lost_its_peer() -> None:
         pytest.param([a_rank(0, KILLED, -5)], {"until": NOW + 2 * LATER}, id="a clock was set back"),
     ],
 )
-def test_everything_else_has_the_whole_window_while_the_checkpoint_is_read(pods: list[Pod], told: Any) -> None:
-    decision = decided(*pods, **told)
+def test_everything_else_has_the_whole_window_while_the_checkpoint_is_read(pods: list[Pod], reported: Any) -> None:
+    decision = decided(*pods, **reported)
 
     assert decision.waits
     assert decision.reason == "waiting for evidence of broken hardware"
     assert decision.recheck == POLICY.fault_window - LATER
 
 
-def test_where_nobody_listens_there_is_nothing_to_wait_for() -> None:
+def test_without_a_witness_there_is_nothing_to_wait_for() -> None:
     assert decided(a_rank(0, ABORTED, -5), until=None, no_witness=True) == READ_AGAIN
 
 

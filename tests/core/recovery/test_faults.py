@@ -328,7 +328,7 @@ def test_it_stands_still_when_its_next_step_is_late() -> None:
     assert kinds(a_member(0), a_member(1), root=root, signs={"node-1": long_silent}) == [CauseKind.HARDWARE]
 
 
-def test_a_member_that_nobody_makes_again_is_missed() -> None:
+def test_a_member_that_no_one_makes_again_is_missed() -> None:
     assert kinds(a_member(0), root=a_root(gone=("rank-1",))) == [CauseKind.INTERRUPTED]
 
 
@@ -367,8 +367,8 @@ def test_a_member_that_was_gone_before_anybody_looked_is_a_fault(
 ) -> None:
     present = [a_member(i, creation_timestamp=START + timedelta(seconds=s)) for i, s in enumerate(made)]
     nodes = {name: a_node(name) for name in ("node-0", "node-1")}
-    departed = (a_late_one(1, lost=timedelta(seconds=300), phase=phase),)
-    view = GangView(root=a_root(world=world), pods=tuple(present), deleted=departed, nodes=nodes)
+    deleted = (a_late_one(1, lost=timedelta(seconds=300), phase=phase),)
+    view = GangView(root=a_root(world=world), pods=tuple(present), deleted=deleted, nodes=nodes)
 
     assert [cause.kind for cause in find_faults(view, HANG, NOW)] == found
 

@@ -45,14 +45,14 @@ def fenced(
     node: Node | None,
     known: FencedPod | None = None,
     *,
-    departed: Pod | None = None,
+    deleted: Pod | None = None,
     health: NodeHealth | None = None,
 ) -> FencedPod:
     """The one pod of a gang, as the fence sees it."""
     view = GangView(
         root=a_root(),
         pods=(pod,) if pod else (),
-        deleted=(departed,) if departed else (),
+        deleted=(deleted,) if deleted else (),
         nodes={node.metadata.name: node} if node else {},
         health={health.metadata.name: health} if health else {},
     )
@@ -84,7 +84,7 @@ def test_a_pod_that_its_kubelet_did_not_admit_never_wrote() -> None:
         pytest.param(a_member("Running", RUNS, deletion_timestamp=START), id="deleted"),
     ],
 )
-def test_without_the_kubelets_word_about_every_container_there_is_no_proof(pod: Pod) -> None:
+def test_without_a_final_status_of_every_container_there_is_no_proof(pod: Pod) -> None:
     assert fenced(pod, a_node()).proof == ""
 
 
@@ -95,18 +95,18 @@ def test_a_pod_object_that_is_gone_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize("node", [a_node(conditions=[Condition(type="Ready", status="Unknown")]), None])
-def test_the_word_of_a_kubelet_that_fell_silent_since_still_counts(node: Node | None) -> None:
+def test_the_status_of_a_kubelet_that_is_silent_since_still_counts(node: Node | None) -> None:
     assert fenced(a_member("Failed", ENDED), node).proof == "the kubelet of node-a reports every container terminated"
 
 
 def test_the_last_state_of_a_pod_that_is_gone_proves_its_end() -> None:
     ended = a_member("Failed", ENDED)
 
-    assert fenced(None, a_node(), departed=ended).proof == "the kubelet of node-a reports every container terminated"
+    assert fenced(None, a_node(), deleted=ended).proof == "the kubelet of node-a reports every container terminated"
 
 
 def test_a_pod_that_was_last_seen_running_has_not_ended_because_its_object_is_gone() -> None:
-    assert fenced(None, a_node(), departed=a_member("Running", RUNS)).proof == ""
+    assert fenced(None, a_node(), deleted=a_member("Running", RUNS)).proof == ""
 
 
 def test_what_vanished_in_an_earlier_attempt_was_fenced_then() -> None:
@@ -115,7 +115,7 @@ def test_what_vanished_in_an_earlier_attempt_was_fenced_then() -> None:
     assert fence_pods(view, [], NOW) == []
 
 
-def test_what_vanished_before_its_user_let_the_gang_run_again_is_his() -> None:
+def test_what_vanished_before_the_user_resumed_the_gang_is_no_fault() -> None:
     old = a_member("Running", RUNS, creation_timestamp=START)
 
     def fenced_after_start_at(started: datetime) -> list[FencedPod]:
@@ -204,7 +204,7 @@ def test_a_pause_between_two_starts_of_a_container_is_no_end(deleted: dict[str, 
     assert fenced(restarting, SILENT, health=gone()).proof == proof
 
 
-def test_the_agent_tells_of_a_boot_before_the_kubelet_is_back() -> None:
+def test_the_agent_reports_a_boot_before_the_kubelet_is_back() -> None:
     known = fenced(STUCK, SILENT, health=a_nodehealth())
 
     again = fenced(STUCK, SILENT, known, health=a_nodehealth(status=NodeHealthStatus(boot_id="boot-2")))
@@ -212,7 +212,7 @@ def test_the_agent_tells_of_a_boot_before_the_kubelet_is_back() -> None:
     assert again.proof == "node-a has booted since"
 
 
-def test_the_later_word_about_a_boot_that_was_known_already_is_no_further_boot() -> None:
+def test_a_later_report_about_a_known_boot_is_no_further_boot() -> None:
     agent_is_late = a_nodehealth(status=NodeHealthStatus(boot_id="boot-0"))
     known = fenced(STUCK, a_node(boot_id="boot-1"), health=agent_is_late)
 
@@ -270,7 +270,7 @@ def test_power_that_was_cut_after_the_pod_had_started_is_proof(stamp: str, prove
         ("", []),
     ],
 )
-def test_a_person_answers_for_the_pods_that_he_names(said: str, proven: list[str]) -> None:
+def test_an_override_counts_for_the_pods_that_it_names(said: str, proven: list[str]) -> None:
     pods = [FencedPod(name=f"r{i}", uid=f"u{i}", node=f"node-{i}") for i in range(2)]
 
     answered = overridden(pods, said)
@@ -279,7 +279,7 @@ def test_a_person_answers_for_the_pods_that_he_names(said: str, proven: list[str
     assert all(said in pod.proof for pod in answered if pod.proof)
 
 
-def test_a_persons_word_replaces_no_proof() -> None:
+def test_a_persons_override_replaces_no_proof() -> None:
     known = FencedPod(name="r0", uid="u0", node="node-0", proof="node-0 has booted since")
 
     assert overridden([known], "all") == [known]

@@ -189,7 +189,7 @@ def test_rows_are_switched_off_by_name_and_all_of_them_at_once() -> None:
         ("annotation example.com/note -> avoid", a_node(annotations={"example.com/note": ""})),
     ],
 )
-def test_an_operator_adds_rows_of_his_own(row: str, node: Node) -> None:
+def test_an_operator_adds_rows(row: str, node: Node) -> None:
     assert found(node, ForeignPolicy(rows=(row,))) == [(parse_row(row).name, Effect.AVOID)]
 
 
@@ -201,7 +201,7 @@ def test_an_operator_adds_rows_of_his_own(row: str, node: Node) -> None:
         ("taint example.com/broken=now -> avoid", a_node(taints=[Taint(key="example.com/broken", value="x")])),
     ],
 )
-def test_his_row_counts_only_where_all_of_it_is_there(row: str, node: Node) -> None:
+def test_an_operators_row_counts_only_where_all_of_it_is_there(row: str, node: Node) -> None:
     assert found(node, ForeignPolicy(rows=(row,))) == []
 
 

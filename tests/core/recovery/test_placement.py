@@ -12,7 +12,7 @@ from healthd.core.api.model import CauseKind
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.foreign_signs import Effect, Sign
 from healthd.core.recovery.gang import GangOptions, GangView
-from healthd.core.recovery.placement import Plan, Shortage, held_nodes, place
+from healthd.core.recovery.placement import PlacementPlan, Shortage, held_nodes, place
 from healthd.core.recovery.spares import Claim
 from tests.builders import a_node, a_pod
 from tests.core.gangs import a_root
@@ -23,14 +23,14 @@ def a_plan(
     *nodes: Node,
     world: int = 2,
     min_nodes: int | None = None,
-    told: dict[str, str] | None = None,
+    reported: dict[str, str] | None = None,
     signs: dict[str, Sign] | None = None,
     silent: Collection[str] = (),
     **status: dict[str, str],
-) -> Plan | Shortage:
+) -> PlacementPlan | Shortage:
     """The plan for a gang whose pods, as (index, node) in the order they were made, are to be made again."""
     fenced = [FencedPod(name=f"p{n}", uid=f"u{n}", node=node, index=str(i)) for n, (i, node) in enumerate(pods)]
-    root = a_root(world=world, placement=told or {}, options=GangOptions(restart=True, min_nodes=min_nodes))
+    root = a_root(world=world, placement=reported or {}, options=GangOptions(restart=True, min_nodes=min_nodes))
     known = {node.metadata.name: node for node in nodes}
     view = GangView(root=root, nodes=known, sign_on=(signs or {}).get, is_silent=lambda name: name in silent)
     return place(RecoveryStatus(pods=fenced, **status), view, root, "train-1", RecoveryPolicy())  # type: ignore[arg-type]
@@ -44,42 +44,42 @@ SPARE, SPARE_2 = a_node("spare", spare=True), a_node("spare-2", spare=True)
 def test_every_member_returns_to_its_node() -> None:
     plan = a_plan([(0, "good"), (1, "other")], GOOD, a_node("other"), SPARE)
 
-    assert plan == Plan({"0": "good", "1": "other"}, {}, "every member stays on its node")
+    assert plan == PlacementPlan({"0": "good", "1": "other"}, {}, "every member stays on its node")
 
 
-def test_a_bad_node_is_replaced_and_nobody_else_moves() -> None:
+def test_a_bad_node_is_replaced_and_no_other_moves() -> None:
     plan = a_plan([(0, "good"), (1, "bad")], GOOD, BAD, SPARE)
 
-    assert plan == Plan({"0": "good", "1": "spare"}, {"bad": "spare"}, "spare in place of bad")
+    assert plan == PlacementPlan({"0": "good", "1": "spare"}, {"bad": "spare"}, "spare in place of bad")
 
 
-def test_a_spare_that_nobody_watches_over_is_taken_where_there_is_no_other_and_that_is_said() -> None:
+def test_a_spare_that_no_one_watches_over_is_taken_where_there_is_no_other_and_that_is_said() -> None:
     nodes = (GOOD, BAD, SPARE, SPARE_2)
     both = a_plan([(0, "good"), (1, "bad")], *nodes, silent=("spare",))
     neither = a_plan([(0, "good"), (1, "bad")], *nodes, silent=("spare", "spare-2"))
 
-    assert isinstance(both, Plan)
+    assert isinstance(both, PlacementPlan)
     assert both.placement["1"] == "spare-2"
-    assert isinstance(neither, Plan)
+    assert isinstance(neither, PlacementPlan)
     assert neither.message == "spare in place of bad; no agent knows whether spare is good"
 
 
 def test_two_bad_nodes_get_two_spares() -> None:
     plan = a_plan([(0, "bad"), (1, "gone")], BAD, SPARE, SPARE_2)
 
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, PlacementPlan)
     assert plan.placement == {"0": "spare", "1": "spare-2"}
 
 
 def test_what_another_detector_says_ends_the_stay_of_a_member_or_makes_it_leave_if_it_can() -> None:
     must, may = (Sign(row="r", node="other", effect=e, cause=CauseKind.HARDWARE, message="m") for e in MUST_AND_MAY)
     pods = [(0, "good"), (1, "other")]
-    moved = Plan({"0": "good", "1": "spare"}, {"other": "spare"}, "spare in place of other")
+    moved = PlacementPlan({"0": "good", "1": "spare"}, {"other": "spare"}, "spare in place of other")
 
     assert a_plan(pods, GOOD, a_node("other"), SPARE, signs={"other": must}) == moved
     assert isinstance(a_plan(pods, GOOD, a_node("other"), signs={"other": must}), Shortage)
     assert a_plan(pods, GOOD, a_node("other"), SPARE, signs={"other": may}) == moved
-    assert isinstance(a_plan(pods, GOOD, a_node("other"), signs={"other": may}), Plan)
+    assert isinstance(a_plan(pods, GOOD, a_node("other"), signs={"other": may}), PlacementPlan)
 
 
 def test_a_broken_node_gets_the_last_spare_before_one_that_is_only_doubtful() -> None:
@@ -87,13 +87,13 @@ def test_a_broken_node_gets_the_last_spare_before_one_that_is_only_doubtful() ->
 
     plan = a_plan([(0, "other"), (1, "bad")], BAD, a_node("other"), SPARE, signs={"other": may})
 
-    assert plan == Plan({"0": "other", "1": "spare"}, {"bad": "spare"}, "spare in place of bad")
+    assert plan == PlacementPlan({"0": "other", "1": "spare"}, {"bad": "spare"}, "spare in place of bad")
 
 
 def test_a_choice_on_record_stands() -> None:
     plan = a_plan([(0, "good"), (1, "bad")], GOOD, BAD, SPARE, SPARE_2, replacements={"bad": "spare-2"})
 
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, PlacementPlan)
     assert plan.placement == {"0": "good", "1": "spare-2"}
 
 
@@ -113,7 +113,7 @@ def test_without_a_spare_it_says_what_is_missing() -> None:
 def test_without_a_spare_it_shrinks_where_the_owner_allows() -> None:
     plan = a_plan([(0, "bad"), (1, "good")], GOOD, BAD, min_nodes=1)
 
-    assert plan == Plan({"0": "good"}, {}, "no spare for bad: shrinks from 2 to 1 members")
+    assert plan == PlacementPlan({"0": "good"}, {}, "no spare for bad: shrinks from 2 to 1 members")
 
 
 def test_it_never_shrinks_below_what_the_owner_allows() -> None:
@@ -126,41 +126,41 @@ def test_it_never_shrinks_below_what_the_owner_allows() -> None:
 def test_a_member_that_was_made_again_elsewhere_stays_on_its_last_node() -> None:
     plan = a_plan([(0, "good"), (1, "other"), (0, "third"), (1, "good")], GOOD, a_node("other"), a_node("third"))
 
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, PlacementPlan)
     assert plan.placement == {"0": "third", "1": "good"}
 
 
 def test_a_member_that_lost_its_node_to_another_takes_one_that_the_gang_has_left() -> None:
     plan = a_plan([(0, "good"), (1, "other"), (0, "other"), (1, "")], GOOD, a_node("other"))
 
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, PlacementPlan)
     assert plan.placement == {"0": "other", "1": "good"}
 
 
 def test_two_members_that_were_on_a_node_after_each_other_do_not_meet_there() -> None:
     plan = a_plan([(0, "good"), (1, "other"), (1, "good")], GOOD, a_node("other"))
 
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, PlacementPlan)
     assert plan.placement == {"0": "other", "1": "good"}
 
 
 def test_members_that_share_a_node_go_on_doing_so() -> None:
     plan = a_plan([(0, "good"), (1, "good")], GOOD, SPARE)
 
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, PlacementPlan)
     assert plan.placement == {"0": "good", "1": "good"}
 
 
-def test_a_member_that_did_not_come_up_is_expected_where_it_was_told_to_be() -> None:
-    plan = a_plan([(0, ""), (1, "other")], BAD, a_node("other"), SPARE, told={"0": "bad", "1": "other"})
+def test_a_member_that_did_not_come_up_is_expected_on_the_node_of_its_hint() -> None:
+    plan = a_plan([(0, ""), (1, "other")], BAD, a_node("other"), SPARE, reported={"0": "bad", "1": "other"})
 
-    assert plan == Plan({"0": "spare", "1": "other"}, {"bad": "spare"}, "spare in place of bad")
+    assert plan == PlacementPlan({"0": "spare", "1": "other"}, {"bad": "spare"}, "spare in place of bad")
 
 
 def test_two_members_never_share_a_node_because_one_of_them_used_to_be_there() -> None:
     plan = a_plan([(0, "good"), (0, ""), (1, "good")], GOOD, SPARE)
 
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, PlacementPlan)
     assert plan.placement == {"0": "spare", "1": "good"}
 
 
@@ -172,7 +172,7 @@ def test_a_member_that_never_had_a_node_is_not_forgotten(pods: list[tuple[int, s
     )
 
     plan = a_plan(pods, GOOD, SPARE)
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, PlacementPlan)
     assert plan.placement == {"0": "good", "1": "spare"}
 
 
@@ -182,22 +182,22 @@ def test_members_without_numbers_are_left_to_the_scheduler() -> None:
 
     plan = place(RecoveryStatus(pods=pods), GangView(root=root, nodes={"bad": BAD}), root, "train-1", RecoveryPolicy())
 
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, PlacementPlan)
     assert plan.placement == {}
 
 
-def test_members_that_nothing_tells_apart_get_a_spare_too() -> None:
+def test_members_without_indexes_get_a_spare_too() -> None:
     root = a_root(indexes=())
     pods = [FencedPod(name=name, uid=name, node=node) for name, node in [("a", "bad"), ("b", "good"), ("c", "bad")]]
     view = GangView(root=root, nodes={node.metadata.name: node for node in (GOOD, BAD, SPARE)})
 
     plan = place(RecoveryStatus(pods=pods), view, root, "train-1", RecoveryPolicy())
 
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, PlacementPlan)
     assert (set(plan.placement.values()), plan.replacements) == ({"good", "spare"}, {"bad": "spare"})
 
 
-def test_members_are_placed_by_whatever_tells_them_apart() -> None:
+def test_members_are_placed_by_what_identifies_them() -> None:
     root = a_root(indexes=("leader-0-0", "workers-0-0"))
     places = [("leader-0-0", "good"), ("workers-0-0", "bad")]
     pods = [FencedPod(name=index, uid=index, node=node, index=index) for index, node in places]
@@ -205,7 +205,7 @@ def test_members_are_placed_by_whatever_tells_them_apart() -> None:
 
     plan = place(RecoveryStatus(pods=pods), view, root, "train-1", RecoveryPolicy())
 
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, PlacementPlan)
     assert plan.placement == {"leader-0-0": "good", "workers-0-0": "spare"}
 
 
@@ -214,7 +214,7 @@ def a_member(node: str, attempt: int = 1) -> Pod:
     return a_pod(f"on-{node or 'none'}", node=node, annotations={ANNOTATION_ATTEMPT: str(attempt)})
 
 
-TOLD = a_root(attempt=1, placement={"0": "good", "1": "spare"})
+HINTED = a_root(attempt=1, placement={"0": "good", "1": "spare"})
 
 
 @pytest.mark.parametrize(
@@ -227,23 +227,23 @@ TOLD = a_root(attempt=1, placement={"0": "good", "1": "spare"})
     ],
 )
 def test_a_gang_holds_the_nodes_that_its_members_are_on_or_may_come_to(nodes: list[str], held: set[str]) -> None:
-    assert held_nodes(TOLD, [a_member(node) for node in nodes]) == held
+    assert held_nodes(HINTED, [a_member(node) for node in nodes]) == held
 
 
 def test_a_gang_that_was_made_smaller_leaves_the_nodes_of_those_that_went() -> None:
     pods = [a_pod(f"rank-{i}", node=f"node-{i}", index=i, annotations={ANNOTATION_ATTEMPT: "1"}) for i in range(3)]
 
-    assert held_nodes(TOLD, pods) == {"node-0", "node-1"}
+    assert held_nodes(HINTED, pods) == {"node-0", "node-1"}
 
 
 def test_members_of_an_earlier_attempt_hold_nothing() -> None:
-    assert held_nodes(TOLD, [a_member("old", attempt=0), a_member("older", attempt=0)]) == {"good", "spare"}
+    assert held_nodes(HINTED, [a_member("old", attempt=0), a_member("older", attempt=0)]) == {"good", "spare"}
 
 
 def test_a_gang_that_names_a_hundred_thousand_members_and_has_few_is_planned() -> None:
-    told = a_plan([(0, "bad"), (1, "good")], GOOD, BAD, world=100_000)
+    reported = a_plan([(0, "bad"), (1, "good")], GOOD, BAD, world=100_000)
 
-    assert isinstance(told, Shortage)
+    assert isinstance(reported, Shortage)
 
 
 def test_a_launcher_on_a_bad_node_gets_a_spare_and_is_no_rank() -> None:
@@ -254,7 +254,7 @@ def test_a_launcher_on_a_bad_node_gets_a_spare_and_is_no_rank() -> None:
 
     plan = place(RecoveryStatus(pods=pods), GangView(root=root, nodes=nodes), root, "train-1", policy=RecoveryPolicy())
 
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, PlacementPlan)
     assert plan.placement == {"0": "good", "1": "other", "+0": "spare"}
 
 
@@ -266,5 +266,5 @@ def test_a_gang_that_shrinks_counts_its_ranks_anew_and_keeps_its_launcher() -> N
 
     plan = place(RecoveryStatus(pods=pods), GangView(root=root, nodes=nodes), root, "train-1", policy=RecoveryPolicy())
 
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, PlacementPlan)
     assert plan.placement == {"0": "good", "+0": "other"}

@@ -24,17 +24,17 @@ from tests.fakes import START
 LATER = START + timedelta(minutes=2, seconds=13)
 
 
-def told(status: RecoveryStatus, before: Recovery | None = None) -> RecoveryStatus:
+def reported(status: RecoveryStatus, before: Recovery | None = None) -> RecoveryStatus:
     """*status* as it is written two minutes after the start."""
     return dressed(before or a_recovery(), status, LATER)
 
 
 def says(status: RecoveryStatus) -> dict[str, str]:
     """The conditions."""
-    return {condition.type: condition.status for condition in told(status).conditions}
+    return {condition.type: condition.status for condition in reported(status).conditions}
 
 
-def test_a_recovery_under_way_progresses_and_nobody_knows_its_end() -> None:
+def test_a_recovery_under_way_progresses_and_no_one_knows_its_end() -> None:
     assert says(RecoveryStatus(phase=Phase.STARTING)) == {
         "Progressing": "True",
         "Held": "False",
@@ -55,7 +55,7 @@ def test_the_time_of_a_condition_moves_only_with_its_status() -> None:
     known = [Condition(type="Progressing", status="True", last_transition_time=START)]
     before = a_recovery(status=RecoveryStatus(phase=Phase.STOPPING, conditions=known))
 
-    conditions = {each.type: each for each in told(RecoveryStatus(phase=Phase.STARTING), before).conditions}
+    conditions = {each.type: each for each in reported(RecoveryStatus(phase=Phase.STARTING), before).conditions}
 
     assert conditions["Progressing"].last_transition_time == START
     assert conditions["Held"].last_transition_time == LATER
@@ -64,7 +64,7 @@ def test_the_time_of_a_condition_moves_only_with_its_status() -> None:
 def test_one_line_names_gang_nodes_checkpoint_and_duration() -> None:
     causes = [a_cause(node=f"node-{number}") for number in range(4)]
     timeline = [TimelineEntry(phase=Phase.DETECTED, at=START), TimelineEntry(phase=Phase.RECOVERED, at=LATER)]
-    status = told(
+    status = reported(
         RecoveryStatus(
             phase=Phase.RECOVERED,
             phase_since=LATER,
@@ -83,11 +83,11 @@ def test_one_line_names_gang_nodes_checkpoint_and_duration() -> None:
 @pytest.mark.parametrize(
     ("seconds", "says"), [(4.6789, "4.6s"), (4.02, "4s"), (0, "0s"), (-3, "0s"), (14.9, "14s"), (3723, "1h2m3s")]
 )
-def test_how_long_it_took_reads_as_kubectl_tells_ages(seconds: float, says: str) -> None:
+def test_how_long_it_took_reads_as_ages_in_kubectl(seconds: float, says: str) -> None:
     began = LATER - timedelta(seconds=seconds)
     timeline = [TimelineEntry(phase=Phase.DETECTED, at=began), TimelineEntry(phase=Phase.RECOVERED, at=LATER)]
 
-    assert told(RecoveryStatus(phase=Phase.RECOVERED, phase_since=LATER, timeline=timeline)).took == says
+    assert reported(RecoveryStatus(phase=Phase.RECOVERED, phase_since=LATER, timeline=timeline)).took == says
 
 
 @pytest.mark.parametrize("said", ["pods", "pod", "PodGang", "pg"])
@@ -95,9 +95,9 @@ def test_plain_pods_are_one_kind_however_they_are_spelled(said: str) -> None:
     assert kind_named(said) == "podgang"
 
 
-def test_pods_are_told_what_they_resume_from_and_where_not_to_run() -> None:
+def test_the_hint_names_the_checkpoint_and_the_nodes_to_avoid() -> None:
     recovery = a_recovery()
-    hint = told(
+    hint = reported(
         RecoveryStatus(
             phase=Phase.STARTING,
             attempt=3,
@@ -117,23 +117,23 @@ def test_pods_are_told_what_they_resume_from_and_where_not_to_run() -> None:
 def test_a_node_that_was_to_blame_and_is_used_again_is_not_avoided() -> None:
     status = RecoveryStatus(phase=Phase.STARTING, causes=[a_cause(node="repaired")], placement={"0": "repaired"})
 
-    hint = told(status).hint
+    hint = reported(status).hint
 
     assert hint is not None
     assert hint.avoid == []
 
 
-def test_what_pods_are_told_stays_for_the_life_of_the_attempt() -> None:
-    started = told(RecoveryStatus(phase=Phase.STARTING, attempt=3, placement={"0": "a"}))
+def test_the_hint_stays_the_same_during_an_attempt() -> None:
+    started = reported(RecoveryStatus(phase=Phase.STARTING, attempt=3, placement={"0": "a"}))
 
-    assert told(RecoveryStatus(phase=Phase.CONFIRMING, attempt=3, hint=started.hint)).hint == started.hint
+    assert reported(RecoveryStatus(phase=Phase.CONFIRMING, attempt=3, hint=started.hint)).hint == started.hint
 
 
 @pytest.mark.parametrize("end", sorted(ENDED))
-def test_after_the_end_pods_are_told_their_place_but_no_checkpoint_which_grows_old(end: Phase) -> None:
+def test_after_the_end_the_hint_has_the_place_but_no_old_checkpoint(end: Phase) -> None:
     hint = PodHint(attempt=3, resume_from="/step_7", resume_step=7, reserved_for="train-1", avoid=["bad"], prefer=["a"])
 
-    after = told(RecoveryStatus(phase=end, attempt=3, hint=hint)).hint
+    after = reported(RecoveryStatus(phase=end, attempt=3, hint=hint)).hint
 
     assert after == PodHint(attempt=3, reserved_for="train-1", avoid=["bad"], prefer=["a"])
 
@@ -141,7 +141,7 @@ def test_after_the_end_pods_are_told_their_place_but_no_checkpoint_which_grows_o
 def test_lists_stay_bounded_and_keep_how_it_began() -> None:
     entries = [TimelineEntry(phase=Phase.STOPPING, at=START, message=str(number)) for number in range(1000)]
     attempts = [Attempt(number=number, checkpoint=ChosenCheckpoint()) for number in range(1000)]
-    status = told(RecoveryStatus(timeline=entries, attempts=attempts))
+    status = reported(RecoveryStatus(timeline=entries, attempts=attempts))
 
     assert len(status.timeline) == KEPT_ENTRIES
     assert (status.timeline[0], status.timeline[-1]) == (entries[0], entries[-1])
@@ -153,7 +153,7 @@ def test_a_node_that_is_to_blame_is_never_forgotten() -> None:
     software = [a_cause(CauseKind.SOFTWARE, message=f"rank {number}") for number in range(300)]
     causes = [*software[:150], a_cause(node="bad"), *software[150:]]
 
-    kept = told(RecoveryStatus(causes=causes)).causes
+    kept = reported(RecoveryStatus(causes=causes)).causes
 
     assert [cause.node for cause in kept if cause.node] == ["bad"]
     assert (kept[0], kept[-1]) == (causes[0], causes[-1])
@@ -171,17 +171,17 @@ def test_only_the_newest_attempts_keep_the_places_of_a_large_gang() -> None:
         Attempt(number=number, checkpoint=ChosenCheckpoint(), placement=places, ran_on=places) for number in (1, 2)
     ]
 
-    status = told(RecoveryStatus(phase=Phase.CONFIRMING, attempts=attempts))
+    status = reported(RecoveryStatus(phase=Phase.CONFIRMING, attempts=attempts))
     assert [len(attempt.ran_on) for attempt in status.attempts] == [0, 600]
 
 
-def test_since_when_it_runs_is_told_apart_from_whether_that_is_confirmed() -> None:
+def test_since_when_it_runs_is_distinguished_from_whether_that_is_confirmed() -> None:
     ran = START + timedelta(seconds=5)
     entries = [TimelineEntry(phase=Phase.DETECTED, at=START), TimelineEntry(phase=Phase.CONFIRMING, at=ran)]
     confirming = RecoveryStatus(phase=Phase.CONFIRMING, phase_since=ran, timeline=entries)
     again = replace(confirming, phase=Phase.STOPPING)
 
-    told = dressed(a_recovery(), confirming, ran)
+    reported = dressed(a_recovery(), confirming, ran)
 
-    assert (told.running_since, told.running_after, told.took) == (ran, "5s", "")
+    assert (reported.running_since, reported.running_after, reported.took) == (ran, "5s", "")
     assert dressed(a_recovery(), again, ran).running_since is None

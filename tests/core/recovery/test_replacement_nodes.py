@@ -95,7 +95,7 @@ def test_a_spare_that_was_claimed_for_another_node_of_an_earlier_plan_is_claimed
     assert decision.actions == (ClaimSpare("spare", "node-1"),)
 
 
-def test_the_pods_are_told_of_the_spare_and_not_of_the_node_that_was_taken() -> None:
+def test_the_hint_names_the_spare_and_not_the_node_that_was_taken() -> None:
     recovery = starting(stand_ins={"node-1": "spare"})
 
     hint = dressed(recovery, recovery.status, NOW).hint
@@ -128,12 +128,12 @@ def test_a_node_that_no_member_can_run_on_is_as_good_as_taken() -> None:
     assert record.stand_ins == {"node-1": "spare"}
 
 
-def test_a_member_that_was_told_its_node_waits_for_it() -> None:
-    told = msgspec.structs.replace(
+def test_a_member_with_a_node_in_its_hint_waits_for_it() -> None:
+    reported = msgspec.structs.replace(
         REFUSED[1].metadata, annotations={**REFUSED[1].metadata.annotations, ANNOTATION_PLACEMENT: "{}"}
     )
 
-    assert decided(starting(), REFUSED[0], msgspec.structs.replace(REFUSED[1], metadata=told)).record is None
+    assert decided(starting(), REFUSED[0], msgspec.structs.replace(REFUSED[1], metadata=reported)).record is None
 
 
 def test_one_late_member_costs_one_spare_however_many_nodes_were_taken() -> None:
@@ -145,7 +145,7 @@ def test_one_late_member_costs_one_spare_however_many_nodes_were_taken() -> None
     assert record.stand_ins == {"node-0": "spare"}
 
 
-def test_the_look_comes_again_when_the_member_has_waited_long_enough() -> None:
+def test_it_is_checked_again_when_the_member_has_waited_long_enough() -> None:
     decision = decided(starting(), a_member(0, "node-0"), a_member(1, refused_for=5))
 
     assert decision.recheck == SPARE_AFTER - timedelta(seconds=5)

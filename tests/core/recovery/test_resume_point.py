@@ -65,7 +65,7 @@ def loaded(step: int) -> list[Attempt]:
     return [Attempt(number=1, checkpoint=ChosenCheckpoint(path=f"/step_{step}", step=step))]
 
 
-def test_the_newest_whole_checkpoint_is_taken_and_the_refused_ones_are_told() -> None:
+def test_the_newest_whole_checkpoint_is_taken_and_the_refused_ones_are_reported() -> None:
     record = chosen(7, rejected=9)
 
     assert record.phase is Phase.RESERVING
@@ -91,29 +91,29 @@ def test_a_fresh_start_is_made_only_where_nothing_can_be_lost_or_it_was_asked_fo
     assert chosen(rejected=rejected, attempts=attempts, policy=RecoveryPolicy(start_fresh=fresh)).phase is phase
 
 
-@pytest.mark.parametrize(("step", "told"), [(10, "step 10"), (-1, "/torn")])
-def test_what_was_refused_and_has_vanished_since_is_remembered_at_every_look(step: int, told: str) -> None:
+@pytest.mark.parametrize(("step", "step_text"), [(10, "step 10"), (-1, "/torn")])
+def test_what_was_refused_and_has_vanished_since_is_remembered_at_every_read(step: int, step_text: str) -> None:
     record = chosen(rejected=step)
     for _ in range(3):
         record = chosen(rejected_before=record.rejected, step_at_fault=record.step_at_fault)
 
         assert record.phase is Phase.HELD
-        assert f"any more, though {told} was seen" in record.message
+        assert f"any more, though {step_text} was seen" in record.message
 
 
 @pytest.mark.parametrize(
-    ("saves", "told"),
+    ("saves", "step_text"),
     [
         (Saves(good=[Save(step=8, at=START)]), "step 8"),
         (Saves(good=[Save(at=START)]), "a good one"),
         (Saves(refused="/last.pt"), "/last.pt"),
     ],
 )
-def test_what_was_seen_while_the_gang_ran_is_remembered(saves: Saves, told: str) -> None:
+def test_what_was_seen_while_the_gang_ran_is_remembered(saves: Saves, step_text: str) -> None:
     record = chosen(root=dataclasses.replace(a_root(**STOPPED), saves=saves))
 
     assert record.phase is Phase.HELD
-    assert f"any more, though {told} was seen" in record.message
+    assert f"any more, though {step_text} was seen" in record.message
 
 
 @pytest.mark.parametrize(("no_advance", "wait"), [(0, 10), (1, 20), (2, None)])

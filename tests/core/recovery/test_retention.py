@@ -55,12 +55,12 @@ def test_each_gang_has_its_own() -> None:
     assert outdated(recoveries, (*LIVING, other), POLICY, START) == []
 
 
-def test_the_story_of_a_gang_that_is_gone_is_kept_for_a_while() -> None:
+def test_the_history_of_a_gang_that_is_gone_is_kept_for_a_while() -> None:
     assert outdated([the(1)], (), POLICY, START + timedelta(hours=23)) == []
     assert names(outdated([the(1)], (), POLICY, START + timedelta(hours=24))) == ["train-1"]
 
 
-def test_the_story_of_a_gang_that_lives_is_kept_however_old_it_is() -> None:
+def test_the_history_of_a_gang_that_lives_is_kept_however_old_it_is() -> None:
     assert outdated([the(1)], LIVING, POLICY, START + timedelta(days=999)) == []
 
 

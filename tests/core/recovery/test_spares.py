@@ -150,7 +150,7 @@ def test_a_spare_has_the_same_hardware_as_the_node_that_it_replaces(other: Node)
     assert chosen(["bad"], BAD, other, a_machine("same")) == {"bad": "same"}
 
 
-def test_for_a_node_that_is_gone_another_one_of_the_gang_tells_what_it_had() -> None:
+def test_for_a_node_that_is_gone_another_one_of_the_gang_reports_what_it_had() -> None:
     good = a_machine("good", spare=False)
 
     assert chosen(["gone"], good, a_machine("a", gpus=4), a_machine("b"), used=["good"]) == {"gone": "b"}
@@ -160,7 +160,7 @@ def test_a_gang_without_gpus_takes_any_spare() -> None:
     assert chosen(["bad"], a_node("bad"), a_machine("a")) == {"bad": "a"}
 
 
-def test_the_instance_type_counts_where_nobody_names_the_product() -> None:
+def test_the_instance_type_counts_where_no_one_names_the_product() -> None:
     kind = "node.kubernetes.io/instance-type"
     bad, other, same = (
         a_node(n, spare=n != "bad", labels={kind: k}) for n, k in (("bad", "x"), ("a", "y"), ("b", "x"))
@@ -270,7 +270,7 @@ def test_a_claim_takes_the_node_out_of_the_pool_and_leaves_foreign_taints() -> N
 
 
 @pytest.mark.parametrize("gang", ["train", "a" * 253, "x.y-z", "a" * 53 + "." + "b"])
-def test_a_reservation_is_a_label_value_that_no_namesake_elsewhere_shares(gang: str) -> None:
+def test_a_reservation_is_a_label_value_unique_across_namespaces(gang: str) -> None:
     here, elsewhere = (reservation(gang, uid) for uid in ("3f2a9c10-77aa-4d2e-9b1c-0123456789ab", "4" * 36))
 
     assert here != elsewhere

@@ -57,15 +57,15 @@ def test_the_job_of_a_run_is_spoken_of_as_a_run() -> None:
         ("Restart the job.", "Restart the run."),
     ],
 )
-def test_a_finding_is_told_as_people_say_it_of_one_server(finding: str, of_one_server: str) -> None:
+def test_a_finding_is_reported_as_people_say_it_of_one_server(finding: str, of_one_server: str) -> None:
     assert ONE_SERVER.worded(finding) == of_one_server
     assert KUBERNETES.worded(finding) == finding
 
 
 def test_no_advice_or_summary_of_a_rule_speaks_of_a_cluster_on_one_server() -> None:
     """A rule that is added later is told in the right words, too."""
-    told = [*ADVICE.values(), *(tier.advice for tier in all_tiers().values())]
-    told += [text for row in kernel_rules() for text in (row.what, row.advice)]
+    reported = [*ADVICE.values(), *(tier.advice for tier in all_tiers().values())]
+    reported += [text for row in kernel_rules() for text in (row.what, row.advice)]
     of_a_cluster = re.compile(r"\b(pods?|kubelet|cordon\w*|namespaces?|jobs?|nodes?|gangs?)\b", re.IGNORECASE)
 
-    assert [text for text in told if of_a_cluster.search(ONE_SERVER.worded(text))] == []
+    assert [text for text in reported if of_a_cluster.search(ONE_SERVER.worded(text))] == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from healthd.core.api import ObjectMeta, OwnerReference
-from healthd.core.report.doctor import Chart, HintPolicy, Level, Remark, examine
+from healthd.core.report.doctor import Chart, HintPolicy, Remark, RemarkLevel, examine
 from tests.builders import a_job, a_node, a_nodehealth, a_pod
 
 READS_HINT = {
@@ -56,7 +56,7 @@ def chart(
     return Chart(kind=kind, meta=described, spec=job() if spec is None else spec, **fields)
 
 
-def told(remarks: list[Remark]) -> str:
+def explained(remarks: list[Remark]) -> str:
     """The one thing that is said."""
     (remark,) = remarks
     return f"{remark.level}: {remark.what}"
@@ -72,7 +72,7 @@ def test_a_gang_with_nothing_wrong_is_not_complained_about() -> None:
 def test_a_restart_must_be_asked_for_in_so_many_words(value: str | None, said: str) -> None:
     remarks = examine(chart(notes={"healthd.dev/restart": value}))
 
-    assert told(remarks) == f"prevents: the annotation healthd.dev/restart {said}"
+    assert explained(remarks) == f"prevents: the annotation healthd.dev/restart {said}"
     assert remarks[0].remedy == "kubectl annotate -n research job/llama healthd.dev/restart=enabled --overwrite"
 
 
@@ -80,7 +80,7 @@ OF_OPTIONS: Mapping[str, tuple[dict[str, str | None], str]] = {
     "no checkpoint": ({"healthd.dev/checkpoint": None}, "risks: the annotation healthd.dev/checkpoint is not there"),
     "a store that healthd cannot read": (
         {"healthd.dev/checkpoint": "hdfs://host/llama"},
-        "prevents: healthd.dev/checkpoint is 'hdfs://host/llama', where healthd cannot look",
+        "prevents: healthd.dev/checkpoint is 'hdfs://host/llama', where healthd cannot read",
     ),
     "a bucket that the controller may not read": (
         {"healthd.dev/checkpoint": "s3://bucket/llama"},
@@ -88,15 +88,15 @@ OF_OPTIONS: Mapping[str, tuple[dict[str, str | None], str]] = {
     ),
     "a path behind two slashes": (
         {"healthd.dev/checkpoint": "file://data/llama"},
-        "prevents: healthd.dev/checkpoint is 'file://data/llama', where healthd cannot look",
+        "prevents: healthd.dev/checkpoint is 'file://data/llama', where healthd cannot read",
     ),
     "no URL at all": (
         {"healthd.dev/checkpoint": "s3://[bucket/llama"},
-        "prevents: healthd.dev/checkpoint is 's3://[bucket/llama', where healthd cannot look",
+        "prevents: healthd.dev/checkpoint is 's3://[bucket/llama', where healthd cannot read",
     ),
     "a relative path": (
         {"healthd.dev/checkpoint": "data/llama"},
-        "prevents: healthd.dev/checkpoint is 'data/llama', where healthd cannot look",
+        "prevents: healthd.dev/checkpoint is 'data/llama', where healthd cannot read",
     ),
     "a path that no volume holds": (
         {"healthd.dev/checkpoint": "file:///database"},
@@ -117,13 +117,13 @@ OF_OPTIONS: Mapping[str, tuple[dict[str, str | None], str]] = {
 def test_what_its_owner_wrote_must_be_understood(which: str) -> None:
     notes, expected = OF_OPTIONS[which]
 
-    assert told(examine(chart(notes=notes))) == expected
+    assert explained(examine(chart(notes=notes))) == expected
 
 
 def test_what_cannot_be_read_prevents_a_recovery() -> None:
     why = "healthd.dev/max-no-advance: 'three' is not a number from 0 to 2,147,483,647"
 
-    assert told(examine(chart(invalid=(why,)))) == f"prevents: {why}"
+    assert explained(examine(chart(invalid=(why,)))) == f"prevents: {why}"
 
 
 def test_a_claim_that_the_pods_mount_is_a_good_place() -> None:
@@ -155,7 +155,7 @@ OF_JOBS: Mapping[str, tuple[dict[str, Any], str]] = {
 def test_what_a_job_can_have_in_the_way(which: str) -> None:
     spec, expected = OF_JOBS[which]
 
-    assert told(examine(chart(spec=job(**spec)))).startswith(expected)
+    assert explained(examine(chart(spec=job(**spec)))).startswith(expected)
 
 
 def test_a_job_that_a_jobset_made_is_not_where_to_write() -> None:
@@ -163,7 +163,7 @@ def test_a_job_that_a_jobset_made_is_not_where_to_write() -> None:
 
     remarks = examine(chart(meta={"owner_references": [owner]}))
 
-    assert told(remarks) == "prevents: job/llama is made by jobset/llama"
+    assert explained(remarks) == "prevents: job/llama is made by jobset/llama"
     assert remarks[0].remedy == "write the annotations on jobset/llama"
 
 
@@ -176,7 +176,7 @@ def test_a_job_of_a_cron_job_is_as_good_as_any() -> None:
 def test_kueue_is_not_spoken_with_yet() -> None:
     remarks = examine(chart(meta={"labels": {"kueue.x-k8s.io/queue-name": "lq"}}))
 
-    assert told(remarks) == "prevents: it is in Kueue's queue lq"
+    assert explained(remarks) == "prevents: it is in Kueue's queue lq"
 
 
 def jobset(*parts: tuple[str, dict[str, Any]], **spec: Any) -> dict[str, Any]:
@@ -184,10 +184,10 @@ def jobset(*parts: tuple[str, dict[str, Any]], **spec: Any) -> dict[str, Any]:
     return {"replicatedJobs": [{"name": name, "template": {"spec": part}} for name, part in parts], **spec}
 
 
-def test_each_part_of_a_jobset_is_looked_at() -> None:
+def test_each_part_of_a_jobset_is_read() -> None:
     spec = jobset(("leader", job(parallelism=1, completions=1)), ("workers", job(backoffLimit=0)))
 
-    assert told(examine(chart("JobSet", spec))) == "risks: backoffLimit of workers is 0, with 4 members"
+    assert explained(examine(chart("JobSet", spec))) == "risks: backoffLimit of workers is 0, with 4 members"
 
 
 def test_a_jobset_that_restarts_itself_needs_no_retries_of_its_jobs() -> None:
@@ -199,7 +199,7 @@ def test_a_jobset_that_restarts_itself_needs_no_retries_of_its_jobs() -> None:
 def test_a_jobset_cannot_shrink() -> None:
     remarks = examine(chart("JobSet", jobset(("workers", job())), notes={"healthd.dev/min-nodes": "3"}))
 
-    assert told(remarks) == "note: healthd.dev/min-nodes has no effect on a JobSet"
+    assert explained(remarks) == "note: healthd.dev/min-nodes has no effect on a JobSet"
 
 
 LAUNCHER = {"healthd.dev/launcher": "mpirun"}
@@ -246,7 +246,7 @@ def test_a_statefulset_with_its_launcher_is_in_order() -> None:
     ids=["never ends", "no launcher there", "launcher unknown by its pods", "one by one", "loses its volumes"],
 )
 def test_what_a_statefulset_can_have_in_the_way(spec: dict[str, Any], fields: dict[str, Any], expected: str) -> None:
-    assert told(examine(chart("StatefulSet", stateful(**spec), **fields))) == expected
+    assert explained(examine(chart("StatefulSet", stateful(**spec), **fields))) == expected
 
 
 BLIND = pods(containers=[{"name": "main", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}])
@@ -257,11 +257,11 @@ def test_without_the_admission_policy_the_pods_must_ask_where_to_resume(policy: 
     blind = [r.what for r in examine(chart(spec=job(template=BLIND), hint_policy=policy))]
     asking = [r.what for r in examine(chart(hint_policy=policy))]
 
-    assert "nothing tells container main where to resume" in blind
-    assert "nothing tells container main where to resume" not in asking
+    assert "nothing sets the resume point of container main" in blind
+    assert "nothing sets the resume point of container main" not in asking
 
 
-def test_with_the_admission_policy_they_are_told() -> None:
+def test_with_the_admission_policy_pods_get_the_hint() -> None:
     assert examine(chart(spec=job(template=BLIND))) == []
 
 
@@ -269,10 +269,10 @@ def test_a_path_of_its_own_under_the_name_of_the_hint_is_found() -> None:
     own = {"name": "main", "env": [{"name": "HEALTHD_RESUME_FROM", "value": "/data/step_1"}]}
     spec = job(template=pods(containers=[{**own, "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]))
 
-    assert told(examine(chart(spec=spec))) == "risks: container main sets HEALTHD_RESUME_FROM itself"
+    assert explained(examine(chart(spec=spec))) == "risks: container main sets HEALTHD_RESUME_FROM itself"
 
 
-def test_pods_that_healthd_makes_itself_are_told_in_any_case() -> None:
+def test_pods_that_healthd_makes_itself_always_get_the_hint() -> None:
     spec = {"pods": [BLIND, BLIND]}
 
     made = {r.what for r in examine(chart("PodGang", spec, hint_policy=HintPolicy.NOT_SERVED))}
@@ -283,7 +283,7 @@ def test_pods_that_healthd_makes_itself_are_told_in_any_case() -> None:
         )
     }
 
-    assert awaited - made == {"nothing tells container main where to resume"}
+    assert awaited - made == {"nothing sets the resume point of container main"}
 
 
 def test_what_is_true_of_many_pods_is_said_once() -> None:
@@ -295,7 +295,7 @@ def test_what_is_true_of_many_pods_is_said_once() -> None:
 def test_pods_with_a_controller_are_no_members_of_a_gang_by_label() -> None:
     member = a_pod(gang="llama", owner=a_job(uid="uid-1"))
 
-    assert told(examine(chart("PodGang", {"pods": [pods()]}, pods=(member,)))) == (
+    assert explained(examine(chart("PodGang", {"pods": [pods()]}, pods=(member,)))) == (
         "risks: some pods with the label have a controller"
     )
 
@@ -312,20 +312,20 @@ def test_a_spare_like_its_nodes_is_all_that_is_needed() -> None:
 
 
 def test_a_gang_without_a_spare_would_wait_for_a_repair() -> None:
-    assert told(examine(chart(**cluster(a_node("node-a"))))) == "risks: no node is held as a spare for node-a"
+    assert explained(examine(chart(**cluster(a_node("node-a"))))) == "risks: no node is held as a spare for node-a"
 
 
 def test_a_spare_of_other_hardware_is_none() -> None:
     h100, a100 = {"nvidia.com/gpu.product": "H100"}, {"nvidia.com/gpu.product": "A100"}
     nodes = cluster(a_node("node-a", labels=h100), a_node("spare", spare=True, labels=a100))
 
-    assert told(examine(chart(**nodes))) == "risks: no free spare has the same hardware as node-a"
+    assert explained(examine(chart(**nodes))) == "risks: no free spare has the same hardware as node-a"
 
 
 def test_a_node_that_no_agent_watches_is_found() -> None:
     nodes = cluster(a_node("node-a"), a_node("spare", spare=True), watched=False)
 
-    assert told(examine(chart(**nodes))) == "risks: no healthd agent reports from node-a"
+    assert explained(examine(chart(**nodes))) == "risks: no healthd agent reports from node-a"
 
 
 def test_the_gravest_comes_first() -> None:
@@ -333,7 +333,7 @@ def test_the_gravest_comes_first() -> None:
 
     levels = [remark.level for remark in examine(chart(spec=spec, notes={"healthd.dev/restart": None}))]
 
-    assert levels == [Level.PREVENTS, Level.RISKS, Level.NOTE]
+    assert levels == [RemarkLevel.PREVENTS, RemarkLevel.RISKS, RemarkLevel.NOTE]
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_the_gravest_comes_first() -> None:
 def test_a_path_that_the_controller_may_not_read_is_no_place_for_checkpoints(
     readable: tuple[str, ...] | None, said: str
 ) -> None:
-    assert told(examine(chart(readable=readable))).startswith(said)
+    assert explained(examine(chart(readable=readable))).startswith(said)
 
 
 def test_no_path_gets_out_of_the_folders_that_the_controller_may_read() -> None:

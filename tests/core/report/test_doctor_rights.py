@@ -10,7 +10,7 @@ import pytest
 
 from healthd.core.api import Container, ObjectMeta, VolumeMount
 from healthd.core.config import CheckpointsPolicy
-from healthd.core.report.doctor import Chart, HintPolicy, Level, Remark, Verifier, examine
+from healthd.core.report.doctor import Chart, HintPolicy, Remark, RemarkLevel, VerifierPod, examine
 from healthd.core.report.doctor.rights import needed, verifiers_of
 from tests.builders import a_pod
 
@@ -48,7 +48,7 @@ def test_plain_pods_that_the_controller_may_make_again_are_in_order() -> None:
 def test_plain_pods_that_the_controller_may_not_make_again_cannot_be_recovered(refused: str) -> None:
     (remark,) = answered(chart("PodGang"), refused=[refused])
 
-    assert (remark.level, remark.what) == (Level.PREVENTS, "the controller may not guard plain pods in research")
+    assert (remark.level, remark.what) == (RemarkLevel.PREVENTS, "the controller may not guard plain pods in research")
     assert f"the right to {refused}," in remark.why
     assert remark.remedy == (
         "kubectl create rolebinding healthd-plain-pods -n research --clusterrole healthd-controller-plain-pods "
@@ -62,7 +62,7 @@ def test_the_right_to_make_pods_is_not_needed_where_their_maker_does_it() -> Non
     assert answered(asked, refused=["create pods", "remake podgangs"]) == []
 
 
-VERIFIERS = (Verifier(IMAGE, is_certain=True),)
+VERIFIERS = (VerifierPod(IMAGE, is_certain=True),)
 
 
 def test_checkpoints_that_the_controller_may_have_verified_are_in_order() -> None:
@@ -73,7 +73,7 @@ def test_an_image_that_the_controller_may_not_run_prevents_a_recovery() -> None:
     (remark,) = answered(chart("JobSet", verifiers=VERIFIERS), refused=[f"run verifierimages {IMAGE}"])
 
     said = f"the controller may not run {IMAGE} to verify pvc://runs/llama"
-    assert (remark.level, remark.what) == (Level.PREVENTS, said)
+    assert (remark.level, remark.what) == (RemarkLevel.PREVENTS, said)
     assert "transformers: [../deploy/verifier-image]" in remark.remedy
 
 
@@ -84,18 +84,18 @@ def test_without_the_role_of_verifiers_the_role_is_what_is_missing() -> None:
 
 
 def test_an_image_that_may_not_be_the_one_is_only_a_risk() -> None:
-    asked = chart("JobSet", verifiers=(Verifier(IMAGE, is_certain=False),))
+    asked = chart("JobSet", verifiers=(VerifierPod(IMAGE, is_certain=False),))
 
     (remark,) = answered(asked, refused=[f"run verifierimages {IMAGE}"])
 
-    assert remark.level is Level.RISKS
+    assert remark.level is RemarkLevel.RISKS
     assert "--config" in remark.why
 
 
-def test_an_image_that_nobody_knows_is_said_to_be_unknown() -> None:
+def test_an_image_that_no_one_knows_is_said_to_be_unknown() -> None:
     (remark,) = answered(chart("JobSet", verifiers=()))
 
-    assert (remark.level, remark.what) == (Level.NOTE, "which image would verify pvc://runs/llama is not known")
+    assert (remark.level, remark.what) == (RemarkLevel.NOTE, "which image would verify pvc://runs/llama is not known")
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_an_image_that_nobody_knows_is_said_to_be_unknown() -> None:
 def test_rights_that_one_may_not_ask_about_are_not_known(asked: Chart, question: str) -> None:
     (remark,) = answered(asked, unknown=True)
 
-    assert remark.level is Level.NOTE
+    assert remark.level is RemarkLevel.NOTE
     assert remark.what.endswith(" is not known")
     assert remark.why.startswith("you may not ask the API server about the rights of others")
     assert f"{question} --as system:serviceaccount:healthd-system:healthd-controller" in remark.remedy
@@ -143,14 +143,14 @@ def test_no_pod_verifies_what_the_controller_reads_itself(
     ("controllers", "policy", "expected"),
     [
         ((), None, ()),
-        ((CONTROLLER, CONTROLLER), None, (Verifier(IMAGE, is_certain=False),)),
-        ((CONTROLLER,), CheckpointsPolicy(), (Verifier(IMAGE, is_certain=True),)),
-        (mounting("/checkpoints/other/runs"), None, (Verifier(IMAGE, is_certain=False),)),
-        ((), CheckpointsPolicy(verifier_image="mine"), (Verifier("mine", is_certain=True),)),
+        ((CONTROLLER, CONTROLLER), None, (VerifierPod(IMAGE, is_certain=False),)),
+        ((CONTROLLER,), CheckpointsPolicy(), (VerifierPod(IMAGE, is_certain=True),)),
+        (mounting("/checkpoints/other/runs"), None, (VerifierPod(IMAGE, is_certain=False),)),
+        ((), CheckpointsPolicy(verifier_image="mine"), (VerifierPod("mine", is_certain=True),)),
     ],
     ids=["no controller", "two alike", "configured", "another namespace's", "an image of its own"],
 )
 def test_the_image_that_verifies_is_that_of_the_controller_unless_one_is_named(
-    controllers: Sequence[Any], policy: CheckpointsPolicy | None, expected: tuple[Verifier, ...]
+    controllers: Sequence[Any], policy: CheckpointsPolicy | None, expected: tuple[VerifierPod, ...]
 ) -> None:
     assert verifiers_of("pvc://runs/llama", "research", controllers, policy) == expected

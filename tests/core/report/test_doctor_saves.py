@@ -9,7 +9,7 @@ import pytest
 
 from healthd.core.api import ObjectMeta
 from healthd.core.api.save_stats import Concern, Save, Saves
-from healthd.core.report.doctor import Chart, Level
+from healthd.core.report.doctor import Chart, RemarkLevel
 from healthd.core.report.doctor.saves import examine
 from tests.core.gangs import a_root
 from tests.fakes import START
@@ -25,7 +25,7 @@ def chart(saves: Saves, **root: Any) -> Chart:
 def test_the_cost_of_a_fault_is_noted() -> None:
     (remark,) = examine(chart(GOOD))
 
-    assert (remark.level, remark.what) == (Level.NOTE, "a fault now would cost 7m of work")
+    assert (remark.level, remark.what) == (RemarkLevel.NOTE, "a fault now would cost 7m of work")
     assert "step 4" in remark.why
 
 
@@ -33,7 +33,7 @@ def test_the_cost_of_a_fault_is_noted() -> None:
 def test_every_concern_that_stands_is_a_risk_with_a_remedy(concern: Concern) -> None:
     remarks = list(examine(chart(Saves(concerns=[concern], why_refused="torn"))))
 
-    assert [remark.level for remark in remarks] == [Level.RISKS]
+    assert [remark.level for remark in remarks] == [RemarkLevel.RISKS]
     assert remarks[0].remedy
 
 
@@ -42,9 +42,9 @@ def test_a_gang_that_a_fault_would_hold_cannot_be_recovered() -> None:
 
     prevents, note = examine(chart(torn))
 
-    assert (prevents.level, prevents.why) == (Level.PREVENTS, "torn")
+    assert (prevents.level, prevents.why) == (RemarkLevel.PREVENTS, "torn")
     assert "nothing that is there would be resumed from" in prevents.what
-    assert note.level is Level.NOTE
+    assert note.level is RemarkLevel.NOTE
 
 
 def test_an_annotation_that_is_wrong_is_not_complained_about_twice() -> None:
@@ -53,6 +53,6 @@ def test_an_annotation_that_is_wrong_is_not_complained_about_twice() -> None:
     assert list(examine(chart(wrong))) == []
 
 
-def test_nothing_is_said_of_a_gang_that_nobody_looked_at_or_that_stands_still() -> None:
+def test_nothing_is_reported_of_a_gang_that_was_not_checked_or_that_stands_still() -> None:
     assert list(examine(chart(Saves()))) == []
     assert list(examine(chart(GOOD, suspended=True))) == []

@@ -9,7 +9,7 @@ import pytest
 from healthd.cluster.port import Cluster
 from tests.deploy.accounts import as_holder_of, bind_controller
 from tests.deploy.manifests import DEPLOY
-from tests.gangs.lab.theatre import Theatre
+from tests.gangs.lab.scenario import Scenario
 from tests.lab.control_plane import ControlPlane
 from tests.lab.simulated import SimulatedNodes
 
@@ -46,7 +46,7 @@ def own_kinds(control_plane: ControlPlane) -> None:
 
 
 @pytest.fixture
-def theatre(
+def scenario(
     remote: Cluster,
     namespace: str,
     control_plane: ControlPlane,
@@ -54,7 +54,7 @@ def theatre(
     nodes: list[str],
     jobset_controller: None,
     own_kinds: None,
-) -> Theatre:
+) -> Scenario:
     """Where one gang plays."""
     control_plane.await_service_account(namespace)
-    return Theatre(remote, namespace, control_plane, simulated_nodes)
+    return Scenario(remote, namespace, control_plane, simulated_nodes)

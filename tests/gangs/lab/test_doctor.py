@@ -22,11 +22,11 @@ def test_a_job_is_examined_as_the_api_server_has_it(
 
     code = main(["doctor", "job/train", *where, "--json"])
 
-    told = {remark["what"]: remark["level"] for remark in json.loads(capsys.readouterr().out)["remarks"]}
+    reported = {remark["what"]: remark["level"] for remark in json.loads(capsys.readouterr().out)["remarks"]}
     assert code == 0
-    assert told["backoffLimit is 3, with 8 members"] == "risks"
-    assert told["the admission policy healthd-gangs is not installed"] == "risks"
-    assert "nothing tells container main where to resume" in told
+    assert reported["backoffLimit is 3, with 8 members"] == "risks"
+    assert reported["the admission policy healthd-gangs is not installed"] == "risks"
+    assert "nothing sets the resume point of container main" in reported
 
 
 def test_a_job_of_a_name_that_is_not_there_is_said_so(

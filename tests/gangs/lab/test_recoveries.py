@@ -28,7 +28,7 @@ from healthd.core.recovery.gang import Root, attempt_of, will_not_run
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.gangs.lab import manifests
-from tests.gangs.lab.theatre import Theatre
+from tests.gangs.lab.scenario import Scenario
 from tests.lab.simulated import SimulatedNodes
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -99,13 +99,13 @@ class Mortal:
 class Replicas:
     """Controllers one after the other, who share what a standby has seen."""
 
-    def __init__(self, theatre: Theatre) -> None:
+    def __init__(self, scenario: Scenario) -> None:
         self.deaths = 0
-        self._theatre = theatre
+        self._theatre = scenario
         self.cluster_state = ClusterState(ADAPTERS)
         self._wake = asyncio.Event()
-        self.informers = Informers(theatre.cluster, CLOCK, self.cluster_state, ADAPTERS, self._wake.set)
-        self._controller = self.new(theatre.cluster)
+        self.informers = Informers(scenario.cluster, CLOCK, self.cluster_state, ADAPTERS, self._wake.set)
+        self._controller = self.new(scenario.cluster)
 
     def new(self, cluster: Any) -> Reconciler:
         """One more replica."""
@@ -137,9 +137,9 @@ class Replicas:
 
 
 @asynccontextmanager
-async def replicas(theatre: Theatre) -> AsyncIterator[Replicas]:
+async def replicas(scenario: Scenario) -> AsyncIterator[Replicas]:
     """Controllers, with everything that there is listed once."""
-    started = Replicas(theatre)
+    started = Replicas(scenario)
     feeding = asyncio.create_task(started.informers.run())
     try:
         await started.informers.until_synced()
@@ -153,8 +153,8 @@ async def replicas(theatre: Theatre) -> AsyncIterator[Replicas]:
 class Witness:
     """Sees which pods there are, and that no two attempts are alive."""
 
-    def __init__(self, theatre: Theatre) -> None:
-        self._theatre = theatre
+    def __init__(self, scenario: Scenario) -> None:
+        self._theatre = scenario
         self.seen: dict[int, set[str]] = defaultdict(set)
 
     async def look(self) -> list[Recovery]:
@@ -178,88 +178,92 @@ def older_than_a_second(pod: Pod) -> Callable[[], Awaitable[bool]]:
     return is_older
 
 
-async def until_ended(theatre: Theatre, look: Any) -> tuple[Recovery, Witness]:
+async def until_ended(scenario: Scenario, look: Any) -> tuple[Recovery, Witness]:
     """The one recovery of the gang, once it has ended, and what was seen meanwhile."""
-    witness, found = Witness(theatre), list[Recovery]()
+    witness, found = Witness(scenario), list[Recovery]()
 
     async def ended() -> bool:
         await look()
         found[:] = await witness.look()
         return bool(found) and all(recovery.status.phase in ENDED for recovery in found)
 
-    await theatre.until(ended, "the recovery to end")
+    await scenario.until(ended, "the recovery to end")
     assert len(found) == 1, [recovery.status.message for recovery in found]
     return found[0], witness
 
 
 @pytest.mark.parametrize("which", KINDS)
-async def test_a_controller_that_dies_at_every_write_restarts_a_gang_exactly_once(theatre: Theatre, which: str) -> None:
+async def test_a_controller_that_dies_at_every_write_restarts_a_gang_exactly_once(
+    scenario: Scenario, which: str
+) -> None:
     kind = which.split()[0]
-    theatre.apply(*KINDS[which])
-    async with replicas(theatre) as controllers:
-        first, *_ = await theatre.until_running(kind)
-        await theatre.until(older_than_a_second(first), "a second to pass")
+    scenario.apply(*KINDS[which])
+    async with replicas(scenario) as controllers:
+        first, *_ = await scenario.until_running(kind)
+        await scenario.until(older_than_a_second(first), "a second to pass")
         controllers.kill()
-        theatre.nodes.end_containers(theatre.namespace, first.metadata.name, exit_code=1)
+        scenario.nodes.end_containers(scenario.namespace, first.metadata.name, exit_code=1)
 
-        recovery, witness = await until_ended(theatre, controllers.look_and_die)
+        recovery, witness = await until_ended(scenario, controllers.look_and_die)
 
-    root = await theatre.root(kind)
+    root = await scenario.root(kind)
     assert recovery.status.phase is Phase.RECOVERED
     assert (root.attempt, root.suspended, root.stopped_by) == (1, False, "")
     assert len(witness.seen[1]) == root.world
     assert controllers.deaths > 5
 
 
-def break_node(theatre: Theatre, node: str) -> None:
+def break_node(scenario: Scenario, node: str) -> None:
     """An agent takes its node out of service."""
     record = Record(finding="gpu/xid-79", message="GPU has fallen off the bus", since=CLOCK.now())
     note = {"healthd.dev/quarantine": msgspec.json.encode(record).decode()}
     patch = {"metadata": {"annotations": note}, "spec": {"unschedulable": True}}
-    theatre.kubectl("patch", "node", node, "-p", json.dumps(patch))
+    scenario.kubectl("patch", "node", node, "-p", json.dumps(patch))
 
 
-def hold_as_spare(theatre: Theatre, node: str) -> None:
+def hold_as_spare(scenario: Scenario, node: str) -> None:
     """An operator keeps a node free for recoveries."""
-    theatre.kubectl("label", "node", node, "healthd.dev/spare=true", "--overwrite")
-    theatre.kubectl("taint", "node", node, "healthd.dev/spare=:NoSchedule", "--overwrite")
+    scenario.kubectl("label", "node", node, "healthd.dev/spare=true", "--overwrite")
+    scenario.kubectl("taint", "node", node, "healthd.dev/spare=:NoSchedule", "--overwrite")
 
 
 @pytest.fixture
-def own_nodes(theatre: Theatre, simulated_nodes: SimulatedNodes, which: str) -> Iterator[list[str]]:
+def own_nodes(scenario: Scenario, simulated_nodes: SimulatedNodes, which: str) -> Iterator[list[str]]:
     """A node for each member, and a spare, the last. They go afterwards: broken nodes of many tests are an outage."""
     members = 5 if "launcher" in which else 4
-    pool = {"labels": {"pool": theatre.namespace}, "prefix": f"own-{theatre.namespace[-8:]}"}
+    pool = {"labels": {"pool": scenario.namespace}, "prefix": f"own-{scenario.namespace[-8:]}"}
     added = simulated_nodes.add(members + 1, **pool)  # type: ignore[arg-type]
-    hold_as_spare(theatre, added[-1])
+    hold_as_spare(scenario, added[-1])
     yield added
     simulated_nodes.remove(added)
 
 
 @pytest.mark.parametrize("which", KINDS)
-async def test_a_gang_moves_from_a_broken_node_to_its_spare(theatre: Theatre, own_nodes: list[str], which: str) -> None:
+async def test_a_gang_moves_from_a_broken_node_to_its_spare(
+    scenario: Scenario, own_nodes: list[str], which: str
+) -> None:
     kind, spare = which.split()[0], own_nodes[-1]
-    theatre.apply(*(on_nodes_of(theatre, each) for each in KINDS[which]))
-    async with replicas(theatre) as controllers:
-        before = await theatre.until_running(kind)
+    scenario.apply(*(on_nodes_of(scenario, each) for each in KINDS[which]))
+    async with replicas(scenario) as controllers:
+        before = await scenario.until_running(kind)
         bad = before[0].spec.node_name
-        break_node(theatre, bad)
+        break_node(scenario, bad)
 
-        recovery, witness = await until_ended(theatre, controllers.look)
+        recovery, witness = await until_ended(scenario, controllers.look)
 
-    after = await theatre.until_running(kind, attempt=1)
-    claim = theatre.get(f"node/{spare}")["metadata"]["annotations"]["healthd.dev/claim"]
+    after = await scenario.until_running(kind, attempt=1)
+    claim = scenario.get(f"node/{spare}")["metadata"]["annotations"]["healthd.dev/claim"]
     assert (recovery.status.phase, recovery.status.replacements) == (Phase.RECOVERED, {bad: spare})
     assert bad not in {pod.spec.node_name for pod in after}
     assert json.loads(claim)["instead_of" if "instead_of" in claim else "insteadOf"] == bad
-    assert len(witness.seen[1]) == (await theatre.root(kind)).world
+    assert len(witness.seen[1]) == (await scenario.root(kind)).world
 
 
-def on_nodes_of(theatre: Theatre, manifest: dict[str, Any]) -> dict[str, Any]:
+def on_nodes_of(scenario: Scenario, manifest: dict[str, Any]) -> dict[str, Any]:
     """The same, on the nodes of this test alone, each of which has room for one member."""
     text = json.dumps(manifest)
     resources = {"limits": {"nvidia.com/gpu": "8"}}
-    pinned = {"nodeSelector": {"pool": theatre.namespace}}
+    pinned = {"nodeSelector": {"pool": scenario.namespace}}
     container = '{"name": "main", "image": "none"'
     assert container in text
     text = text.replace(container, f'{container}, "resources": {json.dumps(resources)}')

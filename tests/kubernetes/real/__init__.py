@@ -1,1 +1,1 @@
-"""Whole stories on real nodes: the shipped manifests, real kubelets and containers, the machine's own kernel log."""
+"""Whole scenarios on real nodes: the shipped manifests, real kubelets and containers, the machine's own kernel log."""

@@ -1,4 +1,4 @@
-"""Real nodes with healthd on them, a gang for each story, and when a story fails, all that can be told."""
+"""Real nodes with healthd on them, a gang for each scenario, and when one fails, the state for the report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.kernel_log import Unwritable, kernel_log
 from tests.kubernetes.real.installation import Installation
-from tests.kubernetes.real.stage import RealStage
+from tests.kubernetes.real.scenario import RealStage
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fixtures import CANNOT
 from tests.lab.real.nodes import RealNodes
@@ -46,9 +46,9 @@ def real_stage(installation: Installation, namespace: str) -> RealStage:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to the report of a story that failed what the cluster shows."""
+    """Add to the report of a scenario that failed what the cluster shows."""
     report = yield
     used = getattr(item, "funcargs", {})
     if report.failed and "real_stage" in used:
-        report.sections.append(("real stage", used["real_stage"].tell()))
+        report.sections.append(("real stage", used["real_stage"].describe()))
     return report

@@ -9,7 +9,7 @@ import pytest
 
 from healthd.core.api import ANNOTATION_QUARANTINE
 from healthd.local.demo.script import Script
-from tests.kubernetes.real.stage import RANKS, RealStage
+from tests.kubernetes.real.scenario import RANKS, RealStage
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.kmsg]
 

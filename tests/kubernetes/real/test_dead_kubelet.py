@@ -15,7 +15,7 @@ from contextlib import suppress
 import pytest
 
 from healthd.local.demo.script import Script
-from tests.kubernetes.real.stage import RANKS, RealStage
+from tests.kubernetes.real.scenario import RANKS, RealStage
 from tests.lab.api import Json
 from tests.lab.control_plane import Options
 from tests.lab.real.node import RealNode
@@ -38,7 +38,7 @@ def control_plane_options() -> Options:
 
 @pytest.fixture
 def bad(real_stage: RealStage) -> Iterator[RealNode]:
-    """A node that nobody hears for a while. Its power is cut afterwards, so nothing on it outlives the story."""
+    """A node that nobody hears for a while. Its power is cut afterwards, so nothing on it outlives the scenario."""
     node = real_stage.real_node(real_stage.installation.names[0])
     yield node
     node.reboot()
@@ -87,7 +87,7 @@ def test_gang_goes_on_when_the_machine_has_booted(real_stage: RealStage, bad: Re
     assert real_stage.overlaps == []
 
 
-def test_gang_goes_on_when_a_node_that_was_cut_off_is_heard_again(real_stage: RealStage, bad: RealNode) -> None:
+def test_gang_goes_on_when_a_node_that_was_cut_off_reports_again(real_stage: RealStage, bad: RealNode) -> None:
     real_stage.play(STUCK)
     rank = real_stage.pod_on(bad.name)
     bad.cut_network()
@@ -112,7 +112,7 @@ def hold_without_proof(real_stage: RealStage, rank: Json) -> Json:
     message = f"no proof that {name} on {node} can no longer write"
     assert (held["status"]["heldIn"], held["status"]["message"]) == ("Fencing", message)
     assert set(real_stage.ranks_of(1)) == set()
-    real_stage.until("its owner told", told(real_stage, message))
+    real_stage.until("its owner told", reported(real_stage, message))
     return held
 
 
@@ -121,7 +121,7 @@ def last_of(real_stage: RealStage, node: str) -> float:
     return max(life.last for life in real_stage.lives() if life.attempt == 0 and life.node == node)
 
 
-def told(real_stage: RealStage, message: str) -> Callable[[], bool]:
+def reported(real_stage: RealStage, message: str) -> Callable[[], bool]:
     """Whether `kubectl describe job` shows it."""
     return lambda: any(
         each["type"] == "Warning" and each["involvedObject"]["kind"] == "Job" and message in each["message"]

@@ -14,8 +14,8 @@ import pytest
 from tests.deploy.accounts import Request, answer, refuser
 from tests.deploy.manifests import ROOT
 from tests.kubernetes.real.installation import SYSTEM, Installation
-from tests.kubernetes.real.stolen import AGENT, ATTEMPTS, CONTROLLER, LEASES, OF_KUBELET, SLOT, a_slot
-from tests.kubernetes.real.weight import weight
+from tests.kubernetes.real.memory_use import weight
+from tests.kubernetes.real.stolen_token import AGENT, ATTEMPTS, CONTROLLER, LEASES, OF_KUBELET, SLOT, a_slot
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane, Options
 from tests.lab.programs import wait_until

@@ -10,7 +10,7 @@ import pytest
 from healthd.core.checkpoint.verification import LABEL_VERIFIER
 from healthd.local.demo.script import Script
 from tests.kubernetes.real.installation import Installation
-from tests.kubernetes.real.stage import GANG, RANKS, RealStage
+from tests.kubernetes.real.scenario import GANG, RANKS, RealStage
 from tests.lab.api import Json
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.kmsg]
@@ -79,24 +79,24 @@ def real_stage(installation: Installation, namespace: str) -> StageWithClaim:
 
 
 def test_a_gang_resumes_from_what_was_verified_on_its_claim(real_stage: StageWithClaim) -> None:
-    stage = real_stage
-    spare = stage.installation.names[-1]
-    stage.hold_free(spare)
-    stage.train(SCRIPT, torn_at=TORN)
-    stage.until_running(0)
-    bad = stage.ranks_of(0)["1"].node
-    stage.until_saved(TORN)
+    scenario = real_stage
+    spare = scenario.installation.names[-1]
+    scenario.hold_free(spare)
+    scenario.train(SCRIPT, torn_at=TORN)
+    scenario.until_running(0)
+    bad = scenario.ranks_of(0)["1"].node
+    scenario.until_saved(TORN)
 
-    stage.installation.break_gpu(bad)
-    stage.until_running(1)
-    recovery = stage.until_phase("Confirming", "Recovered")
-    ended = stage.until_phase("Recovered")
+    scenario.installation.break_gpu(bad)
+    scenario.until_running(1)
+    recovery = scenario.until_phase("Confirming", "Recovered")
+    ended = scenario.until_phase("Recovered")
 
     status = recovery["status"]
     assert status["checkpoint"]["step"] == TORN - SCRIPT.every
-    assert status["checkpoint"]["path"] == f"/shared/{stage.namespace}/checkpoints/step-{TORN - SCRIPT.every:06}"
+    assert status["checkpoint"]["path"] == f"/shared/{scenario.namespace}/checkpoints/step-{TORN - SCRIPT.every:06}"
     assert [each["step"] for each in status["rejected"]] == [TORN]
     assert ended["status"]["confirmedStep"] > status["checkpoint"]["step"]
-    assert stage.overlaps == []
-    assert stage.verifiers() == []
+    assert scenario.overlaps == []
+    assert scenario.verifiers() == []
     assert GANG in ended["metadata"]["name"]

@@ -15,7 +15,7 @@ import pytest
 from tests.lab.control_plane import ControlPlane
 from tests.lab.real.node import Hardware
 from tests.lab.real.nodes import RealNodes
-from tests.lab.real.possible import NotHere, why_not
+from tests.lab.real.prerequisites import NotHere, why_not
 
 _CANNOT = "this machine cannot"
 """How tests/lab/fixtures.py recognises what a better machine would not skip."""

@@ -22,7 +22,7 @@ from tests.lab import build
 from tests.lab.programs import LabError
 from tests.lab.real import packages
 from tests.lab.real.oci import Image, Layer, cached_layer, tar, tar_of
-from tests.lab.real.possible import NotHere
+from tests.lab.real.prerequisites import NotHere
 
 NAME = "localhost/healthd:lab"
 PAUSE = "localhost/pause:lab"

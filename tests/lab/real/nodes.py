@@ -19,7 +19,7 @@ from tests.lab.real import containerd, image
 from tests.lab.real.machine import remove_cgroups
 from tests.lab.real.network import MOST_NODES, Network
 from tests.lab.real.node import Hardware, Place, RealNode
-from tests.lab.real.possible import NotHere, why_not
+from tests.lab.real.prerequisites import NotHere, why_not
 
 
 class RealNodes:

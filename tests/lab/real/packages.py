@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.lab import build
-from tests.lab.real.possible import NotHere
+from tests.lab.real.prerequisites import NotHere
 
 _SYSTEM_LISTS = Path("/var/lib/apt/lists")
 _LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}

@@ -213,9 +213,9 @@ def test_a_reboot_ends_every_process_and_changes_the_boot_id(
     node.start()
     node.wait_until_ready()
 
-    told = control_plane.api.get(f"/api/v1/nodes/{node.name}")["status"]["nodeInfo"]["bootID"]
+    reported = control_plane.api.get(f"/api/v1/nodes/{node.name}")["status"]["nodeInfo"]["bootID"]
     read = pods.run("another", on(real_nodes, 1, "cat", "/proc/sys/kernel/random/boot_id")).strip()
-    assert told == read == node.boot_id != before
+    assert reported == read == node.boot_id != before
     pods.await_phase("it", "Failed")
 
 

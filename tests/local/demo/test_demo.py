@@ -17,7 +17,7 @@ COMMAND = [sys.executable, "-m", "healthd.cli.main", "demo"]
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Every object that `healthd demo --json` prints."""
     temporary = tmp_path_factory.mktemp("demo")
     done = subprocess.run(
@@ -29,13 +29,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_the_weights_equal_those_of_the_undisturbed_run(told: list[dict[str, Any]]) -> None:
-    assert told[-1]["weights_equal"] is True
-    assert told[-1]["differences"] == []
+def test_the_weights_equal_those_of_the_undisturbed_run(reported: list[dict[str, Any]]) -> None:
+    assert reported[-1]["weights_equal"] is True
+    assert reported[-1]["differences"] == []
 
 
-def test_the_lost_gpu_costs_a_spare_and_the_torn_checkpoint_is_refused(told: list[dict[str, Any]]) -> None:
-    recovery = told[-1]["recoveries"][0]
+def test_the_lost_gpu_costs_a_spare_and_the_torn_checkpoint_is_refused(reported: list[dict[str, Any]]) -> None:
+    recovery = reported[-1]["recoveries"][0]
 
     assert recovery["cause"] == "hardware"
     assert recovery["checkpoint"]["step"] == 10
@@ -43,20 +43,20 @@ def test_the_lost_gpu_costs_a_spare_and_the_torn_checkpoint_is_refused(told: lis
     assert recovery["spares"] == {"slot-1": "slot-4"}
 
 
-def test_the_crash_is_retried_without_a_spare(told: list[dict[str, Any]]) -> None:
-    recovery = told[-1]["recoveries"][1]
+def test_the_crash_is_retried_without_a_spare(reported: list[dict[str, Any]]) -> None:
+    recovery = reported[-1]["recoveries"][1]
 
     assert (recovery["cause"], recovery["checkpoint"]["step"], recovery["spares"]) == ("software", 40, {})
 
 
-def test_every_phase_has_its_milliseconds(told: list[dict[str, Any]]) -> None:
+def test_every_phase_has_its_milliseconds(reported: list[dict[str, Any]]) -> None:
     names = ["Detected", "Stopping", "Fencing", "Choosing", "Reserving", "Starting", "Confirming"]
 
-    assert [list(recovery["phases"]) for recovery in told[-1]["recoveries"]] == [names, names]
+    assert [list(recovery["phases"]) for recovery in reported[-1]["recoveries"]] == [names, names]
 
 
-def test_the_application_xid_is_seen_and_nothing_is_done(told: list[dict[str, Any]]) -> None:
-    texts = [line["text"] for line in told[:-1] if line["who"] == "agent"]
+def test_the_application_xid_is_seen_and_nothing_is_done(reported: list[dict[str, Any]]) -> None:
+    texts = [line["text"] for line in reported[:-1] if line["who"] == "agent"]
 
     assert any(text.startswith("slot-2 stays in service: Xid 31") for text in texts)
     assert [text for text in texts if "is quarantined" in text] == ["slot-1 is quarantined for 0000:22:00.0/xid-79"]

@@ -27,7 +27,7 @@ async def read_until(open_kernel_log: OpenKernelLog, last: str) -> list[str]:
     return texts
 
 
-async def test_a_fault_arrives_as_the_driver_would_tell_it() -> None:
+async def test_a_fault_arrives_as_the_driver_would_report_it() -> None:
     log, open_kernel_log = own_log(SystemClock(), "boot-1")
     log.write(Script().lost_gpu())
 
@@ -50,7 +50,7 @@ async def test_what_earlier_demos_wrote_to_the_machines_log_is_not_read() -> Non
     assert [text for text in texts if real.tag in text] == [f"NVRM: Xid (PCI:0000:99:00): 31, this one {real.tag}"]
 
 
-def test_an_address_with_a_device_is_told_apart(tmp_path: Path) -> None:
+def test_an_address_with_a_device_is_distinguished(tmp_path: Path) -> None:
     (tmp_path / "0000:22:00.0").mkdir()
 
     assert is_real_device("0000:22:00.0", tmp_path)

@@ -1,4 +1,4 @@
-"""A showing is good only when everything went as told; else it says what did not."""
+"""A showing is good only when everything went as expected; else it says what did not."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.node.quarantine import Record
-from healthd.local.demo.outcome import Outcome, differ, in_words
-from healthd.local.demo.play import Ending
-from healthd.local.demo.scene import World
+from healthd.local.demo.outcome import DemoOutcome, differ, outcome_lines
+from healthd.local.demo.play import DemoEnding
+from healthd.local.demo.scene import ClusterSnapshot
 from healthd.local.demo.script import Script
 from tests.builders import a_cause, a_node, a_recovery
 from tests.fakes import START
 
-GOOD_END = Ending(exit_code=0, broke_off="", undisturbed=timedelta(seconds=1))
+GOOD_END = DemoEnding(exit_code=0, broke_off="", undisturbed=timedelta(seconds=1))
 
 
 def a_first(**fields: Any) -> Recovery:
@@ -59,11 +59,11 @@ def quarantined(*names: str) -> Mapping[str, Node]:
     return {name: a_node(name, annotations={ANNOTATION_QUARANTINE: record}) for name in names}
 
 
-def differences(*recoveries: Recovery, ending: Ending = GOOD_END, bad: tuple[str, ...] = ("slot-1",)) -> list[str]:
-    return list(differ(Script(), World(nodes=quarantined(*bad), recoveries=recoveries), ending))
+def differences(*recoveries: Recovery, ending: DemoEnding = GOOD_END, bad: tuple[str, ...] = ("slot-1",)) -> list[str]:
+    return list(differ(Script(), ClusterSnapshot(nodes=quarantined(*bad), recoveries=recoveries), ending))
 
 
-def test_the_story_as_told_has_no_difference() -> None:
+def test_the_expected_course_has_no_difference() -> None:
     assert differences(a_first(), a_second()) == []
 
 
@@ -79,15 +79,15 @@ def test_the_story_as_told_has_no_difference() -> None:
         ({}, {"attempts": []}, "0 starts, expected one"),
     ],
 )
-def test_a_recovery_that_went_another_way_is_told(first: dict[str, Any], second: dict[str, Any], says: str) -> None:
+def test_a_recovery_that_went_another_way_is_reported(first: dict[str, Any], second: dict[str, Any], says: str) -> None:
     found = differences(a_first(**first), a_second(**second))
 
     assert len(found) == 1
     assert says in found[0]
 
 
-def test_a_story_that_broke_off_says_where() -> None:
-    ending = Ending(exit_code=None, broke_off="the second recovery", undisturbed=timedelta(0))
+def test_a_demo_that_broke_off_says_where() -> None:
+    ending = DemoEnding(exit_code=None, broke_off="the second recovery", undisturbed=timedelta(0))
 
     assert differences(a_first(), a_second(), ending=ending) == [
         "it ended while the story waited for the second recovery",
@@ -95,16 +95,16 @@ def test_a_story_that_broke_off_says_where() -> None:
     ]
 
 
-def test_a_missing_recovery_and_a_wrong_quarantine_are_told() -> None:
+def test_a_missing_recovery_and_a_wrong_quarantine_are_reported() -> None:
     assert differences(a_first(), bad=("slot-1", "slot-2")) == [
         "in quarantine: ['slot-1', 'slot-2'], expected slot-1 alone",
         "there were 1 recoveries, expected 2",
     ]
 
 
-def an_outcome(*, equal: bool, differences: list[str]) -> Outcome:
-    return Outcome(
-        as_told=not differences,
+def an_outcome(*, equal: bool, differences: list[str]) -> DemoOutcome:
+    return DemoOutcome(
+        as_expected=not differences,
         differences=differences,
         weights_equal=equal,
         weights="abc",
@@ -116,12 +116,12 @@ def an_outcome(*, equal: bool, differences: list[str]) -> Outcome:
     )
 
 
-def test_the_last_line_tells_of_the_weights_and_the_price() -> None:
-    *_, last = in_words(an_outcome(equal=True, differences=[]))
+def test_the_last_line_reports_the_weights_and_the_price() -> None:
+    *_, last = outcome_lines(an_outcome(equal=True, differences=[]))
 
     assert last == "Weights equal, bit for bit, to the undisturbed run (abc). Lost: 14 steps, 2.70 s."
 
 
 @pytest.mark.parametrize(("equal", "differences"), [(False, []), (True, ["another way"])])
-def test_only_equal_weights_and_the_story_as_told_are_good(equal: bool, differences: list[str]) -> None:
+def test_only_equal_weights_and_the_expected_course_are_good(equal: bool, differences: list[str]) -> None:
     assert not an_outcome(equal=equal, differences=differences).is_good

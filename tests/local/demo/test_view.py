@@ -12,7 +12,7 @@ from rich.console import Console
 from healthd.core.api import ANNOTATION_QUARANTINE, ObjectMeta
 from healthd.core.node.quarantine import Record
 from healthd.local.demo.plot import plot_log
-from healthd.local.demo.scene import Note, Scene, Who, World
+from healthd.local.demo.scene import ClusterSnapshot, Note, Scene, Who
 from healthd.local.demo.script import Script
 from healthd.local.demo.view import frame, may_show
 from healthd.local.slots import node_of
@@ -27,9 +27,9 @@ def a_scene() -> Scene:
     bad = nodes["slot-1"]
     notes = {**bad.metadata.annotations, ANNOTATION_QUARANTINE: record}
     nodes["slot-1"] = msgspec.structs.replace(bad, metadata=ObjectMeta(name="slot-1", annotations=notes))
-    scene.see(World(nodes=nodes, pods=(a_pod(node="slot-0", index=0),), recoveries=(a_recovery(),)))
+    scene.see(ClusterSnapshot(nodes=nodes, pods=(a_pod(node="slot-0", index=0),), recoveries=(a_recovery(),)))
     for step in range(1, 30):
-        scene.hear(0, f"step {step} loss {3 / step:.4f}", START)
+        scene.ingest_line(0, f"step {step} loss {3 / step:.4f}", START)
     for number in range(100):
         scene.note(Note(START, Who.KERNEL, f"line {number} " + "x" * 300))
     return scene
@@ -64,7 +64,7 @@ def test_it_shows_the_newest_that_happened() -> None:
     assert "line 0 " not in text
 
 
-def test_a_warning_stays_in_sight() -> None:
+def test_a_warning_stays_on_the_screen() -> None:
     scene = a_scene()
     scene.warning = "THE REAL KERNEL LOG"
 
@@ -80,7 +80,7 @@ def test_a_warning_stays_in_sight() -> None:
         ("ascii", "xterm", 100, False),
     ],
 )
-def test_a_terminal_that_cannot_show_it_is_told_apart(encoding: str, kind: str, width: int, fits: bool) -> None:
+def test_a_terminal_that_cannot_show_it_is_distinguished(encoding: str, kind: str, width: int, fits: bool) -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=out, width=width, height=40, force_terminal=True, _environ={"TERM": kind})
 

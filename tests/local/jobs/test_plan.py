@@ -24,7 +24,7 @@ from healthd.core.api import (
     PodStatus,
     Terminated,
 )
-from healthd.local.jobs.plan import Drawn, Plan, decide
+from healthd.local.jobs.plan import Drawn, JobPlan, decide
 from healthd.local.jobs.template import FINALIZER_TRACKING
 from tests.builders import A_CONTAINER, a_job, a_pod
 from tests.fakes import START
@@ -53,7 +53,7 @@ def member(index: int, phase: str = "Running", *, at: datetime = START, tracked:
     return a_pod(index=index, status=status, finalizers=finalizers, creation_timestamp=at, **{**defaults, **fields})
 
 
-def planned(job: Job, pods: Sequence[Pod] = (), now: datetime = LATER) -> Plan:
+def planned(job: Job, pods: Sequence[Pod] = (), now: datetime = LATER) -> JobPlan:
     numbers = itertools.count()
     ports = itertools.count(30000)
     return decide(job, pods, now, Drawn(new_suffix=lambda: f"new{next(numbers)}", free_port=lambda: next(ports)))
@@ -63,7 +63,7 @@ def names(pods: Sequence[Pod]) -> list[str]:
     return [pod.metadata.name for pod in pods]
 
 
-def conditions(plan: Plan) -> dict[str, tuple[str, str]]:
+def conditions(plan: JobPlan) -> dict[str, tuple[str, str]]:
     return {c.type: (c.status, c.reason) for c in plan.status.conditions}
 
 
@@ -118,7 +118,7 @@ def test_a_running_job_is_left_alone() -> None:
     job = the_job(JobStatus(start_time=START, active=2, ready=2))
     plan = planned(job, [member(0), member(1)])
 
-    assert plan == Plan(status=job.status)
+    assert plan == JobPlan(status=job.status)
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
@@ -243,7 +243,7 @@ def test_a_complete_job_lets_go_of_its_pods_and_stays_as_it_is() -> None:
     complete = planned(the_job(), pods).status
     plan = planned(the_job(complete), pods, LATER + timedelta(hours=1))
 
-    assert plan == Plan(release=pods, status=complete)
+    assert plan == JobPlan(release=pods, status=complete)
 
 
 def limited(status: JobStatus | None = None, **fields: Any) -> Job:
@@ -307,4 +307,4 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do() -> None:
     first = planned(the_job(JobStatus()))
     second = planned(the_job(first.status), first.create)
 
-    assert second == Plan(status=first.status)
+    assert second == JobPlan(status=first.status)

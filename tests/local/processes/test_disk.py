@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from healthd.core.recovery.faults import DISK_FULL
-from healthd.local.processes.disk import blame_disk, look_at_disks, may_be_for_want_of_room, why_full
-from healthd.local.processes.pods import Ending
+from healthd.local.processes.disk import blame_disk, may_be_for_want_of_room, read_disks, why_full
+from healthd.local.processes.pods import RankExit
 
-FAILED = Ending(exit_code=1, reason="Error", message="exit code 1; no process of it is left")
+FAILED = RankExit(exit_code=1, reason="Error", message="exit code 1; no process of it is left")
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ FAILED = Ending(exit_code=1, reason="Error", message="exit code 1; no process of
         "OSError: [Errno 122] Disk quota exceeded",
     ],
 )
-def test_the_last_words_of_a_rank_may_say_that_the_disk_is_full(words: str) -> None:
+def test_the_last_output_of_a_rank_may_say_that_the_disk_is_full(words: str) -> None:
     ending = blame_disk(FAILED, f"Traceback\n{words}\nelastic: goodbye\n", [])
 
     assert ending.reason == DISK_FULL
@@ -45,22 +45,22 @@ def test_any_other_failure_is_left_as_it_is() -> None:
 @pytest.mark.parametrize(
     "ending",
     [
-        Ending(exit_code=0, reason="Completed"),
-        Ending(exit_code=137, signal=9, reason="Error"),
-        Ending(exit_code=127, reason="StartError"),
+        RankExit(exit_code=0, reason="Completed"),
+        RankExit(exit_code=137, signal=9, reason="Error"),
+        RankExit(exit_code=127, reason="StartError"),
     ],
 )
-def test_what_did_not_fail_by_itself_did_not_want_room(ending: Ending) -> None:
+def test_what_did_not_fail_by_itself_did_not_want_room(ending: RankExit) -> None:
     assert not may_be_for_want_of_room(ending)
 
 
-def test_only_the_words_of_this_rank_count(tmp_path: Path) -> None:
+def test_only_the_output_of_this_rank_counts(tmp_path: Path) -> None:
     """A log is appended to: what an earlier life of the rank said is not its own."""
     log = tmp_path / "rank-0.log"
     before = "OSError: [Errno 28] No space left on device\n"
     log.write_text(f"{before}boom\n")
 
-    assert look_at_disks(log, len(before), [tmp_path]) == ("boom\n", [])
+    assert read_disks(log, len(before), [tmp_path]) == ("boom\n", [])
 
 
 def test_a_full_file_system_is_seen(tmp_path: Path) -> None:

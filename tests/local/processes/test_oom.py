@@ -11,11 +11,11 @@ import pytest
 from healthd.core.api.model import KernelRecord
 from healthd.core.diagnosis.klog import OomKill
 from healthd.local.processes.oom import CgroupCounter, OomKills, Suspect, Victim, blamed, victim_of
-from healthd.local.processes.pods import Ending
+from healthd.local.processes.pods import RankExit
 from tests.fakes import START
 
 GROUP = "/user.slice/job"
-KILLED = Ending(exit_code=137, signal=9, reason="Error", message="killed by signal 9")
+KILLED = RankExit(exit_code=137, signal=9, reason="Error", message="killed by signal 9")
 END = START + timedelta(minutes=10)
 
 
@@ -57,12 +57,12 @@ def test_a_process_that_was_gone_at_once_is_known_by_its_control_group() -> None
 
 
 def test_a_child_that_was_killed_is_said_of_a_rank_that_failed_over_it() -> None:
-    failed = Ending(exit_code=1, reason="Error", message="exit code 1")
+    failed = RankExit(exit_code=1, reason="Error", message="exit code 1")
 
-    told = blamed(failed, a_victim("rank-0"))
+    reported = blamed(failed, a_victim("rank-0"))
 
-    assert (told.reason, told.exit_code) == ("Error", 1)
-    assert "out-of-memory killer had killed process 7 of it" in told.message
+    assert (reported.reason, reported.exit_code) == ("Error", 1)
+    assert "out-of-memory killer had killed process 7 of it" in reported.message
     assert blamed(KILLED, a_victim("rank-0")).reason == "OOMKilled"
 
 
@@ -81,7 +81,7 @@ def test_a_descendant_is_found_by_its_parents(tmp_path: Path) -> None:
     assert strange.victim(a_suspect()) is None
 
 
-def test_a_line_that_a_process_wrote_is_not_heard(tmp_path: Path) -> None:
+def test_a_line_that_a_process_wrote_is_ignored(tmp_path: Path) -> None:
     kills = OomKills(proc=tmp_path, cgroup=GROUP)
 
     assert not kills.ingest_records([a_record(10, priority=14)], {10: "rank-0"})
@@ -111,7 +111,7 @@ def test_a_count_of_long_ago_says_nothing_of_now(tmp_path: Path) -> None:
     file.write_text("oom_kill_disable 0\noom_kill 1\n")
     counter = CgroupCounter(file)
     file.write_text("oom_kill_disable 0\noom_kill 2\n")
-    counter.look(END - timedelta(minutes=1))
+    counter.poll(END - timedelta(minutes=1))
 
     assert not OomKills(proc=tmp_path, counter=counter).is_counted(a_suspect())
 
@@ -144,7 +144,7 @@ def test_what_this_process_sees_of_its_machine(tmp_path: Path) -> None:
     assert (seen.sees_pids, seen.cgroup, seen.counter.path) == (False, "", tree / "memory.events.local")
 
 
-def test_the_control_group_of_everybody_says_nothing(tmp_path: Path) -> None:
+def test_the_control_group_of_all_says_nothing(tmp_path: Path) -> None:
     ns = tmp_path / "self" / "ns"
     ns.mkdir(parents=True)
     (ns / "pid").symlink_to("pid:[4026531836]")

@@ -161,7 +161,7 @@ class StoppedTerminal(io.StringIO):
         return super().write(text)
 
 
-def test_a_stopped_terminal_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_stopped_terminal_delays_nothing(tmp_path: Path) -> None:
     out = StoppedTerminal()
     terminal = Terminal(out)
     path = tmp_path / "log"

@@ -9,14 +9,14 @@ import pytest
 from healthd.core.api import Condition, Pod, PodStatus
 from healthd.local.processes.pods import (
     Act,
-    Ending,
     EndLost,
+    RankExit,
     RankView,
     Remove,
-    Report,
     Start,
-    Stop,
+    StopRank,
     Wait,
+    WriteStatus,
     begun,
     decide_pod,
     ended,
@@ -30,7 +30,7 @@ LATER = START + timedelta(seconds=5)
 RUNNING = PodStatus(phase="Running", start_time=START)
 FAILED = PodStatus(phase="Failed", start_time=START)
 STARTED = RankView(pid=100)
-FAILURE = Ending(exit_code=3, reason="Error", message="exit code 3; no process of it is left")
+FAILURE = RankExit(exit_code=3, reason="Error", message="exit code 3; no process of it is left")
 
 
 def bound(status: PodStatus | None = None, *, delete_at: datetime | None = None, grace: int | None = None) -> Pod:
@@ -49,15 +49,18 @@ def decided(pod: Pod, rank: RankView | None, *, may_start: bool = True, begun_he
         pytest.param(bound(), None, Start(), id="a new pod is started"),
         pytest.param(bound(), RankView(), Wait(), id="one that is being started is waited for"),
         pytest.param(bound(RUNNING), STARTED, Wait(), id="one that runs is left alone"),
-        pytest.param(bound(RUNNING, delete_at=LATER), STARTED, Stop(timedelta(0)), id="grace is over"),
+        pytest.param(bound(RUNNING, delete_at=LATER), STARTED, StopRank(timedelta(0)), id="grace is over"),
         pytest.param(
-            bound(RUNNING, delete_at=LATER + timedelta(seconds=7)), STARTED, Stop(timedelta(seconds=7)), id="grace left"
+            bound(RUNNING, delete_at=LATER + timedelta(seconds=7)),
+            STARTED,
+            StopRank(timedelta(seconds=7)),
+            id="grace left",
         ),
-        pytest.param(bound(RUNNING, delete_at=START), STARTED, Stop(timedelta(0)), id="long past its grace"),
+        pytest.param(bound(RUNNING, delete_at=START), STARTED, StopRank(timedelta(0)), id="long past its grace"),
         pytest.param(bound(FAILED), None, Wait(), id="what has ended stays"),
         pytest.param(bound(FAILED, delete_at=START, grace=30), None, Remove(), id="ended and deleted: removed"),
         pytest.param(bound(FAILED, delete_at=START, grace=0), None, Wait(), id="only a finalizer keeps it"),
-        pytest.param(bound(FAILED), STARTED, Stop(timedelta(0)), id="called ended by another, yet alive"),
+        pytest.param(bound(FAILED), STARTED, StopRank(timedelta(0)), id="called ended by another, yet alive"),
     ],
 )
 def test_the_next_act(pod: Pod, rank: RankView | None, act: Act) -> None:
@@ -83,8 +86,8 @@ def test_a_started_pod_is_reported_running_and_ready() -> None:
     pod = bound(begun(bound(), START))
     act = decided(pod, STARTED)
 
-    assert act == Report(running(pod, LATER))
-    assert isinstance(act, Report)
+    assert act == WriteStatus(running(pod, LATER))
+    assert isinstance(act, WriteStatus)
     assert act.status.phase == "Running"
     assert [(c.type, c.status) for c in act.status.conditions] == [("PodScheduled", "True"), ("Ready", "True")]
     assert [status.ready for status in act.status.container_statuses] == [True]
@@ -95,14 +98,14 @@ def test_an_ending_is_reported_with_its_times() -> None:
     status = ended(pod, FAILURE, LATER)
     end = status.container_statuses[0].state.terminated
 
-    assert decided(pod, RankView(pid=100, ending=FAILURE)) == Report(status)
+    assert decided(pod, RankView(pid=100, ending=FAILURE)) == WriteStatus(status)
     assert (status.phase, status.reason, status.message) == ("Failed", "Error", FAILURE.message)
     assert end is not None
     assert (end.exit_code, end.started_at, end.finished_at) == (3, START, LATER)
 
 
 def test_exit_code_0_is_success() -> None:
-    assert ended(bound(RUNNING), Ending(exit_code=0, reason="Completed"), LATER).phase == "Succeeded"
+    assert ended(bound(RUNNING), RankExit(exit_code=0, reason="Completed"), LATER).phase == "Succeeded"
 
 
 def test_conditions_of_others_survive_every_report() -> None:

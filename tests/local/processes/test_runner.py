@@ -147,7 +147,7 @@ async def test_a_slot_is_not_given_away_while_processes_of_a_vanished_pod_live(
         script = 'if exec 3>"$1"; then echo started >&3; fi; sleep 1000'
         await a_running_pod(cluster, shell(script, witness.path), "new")
 
-        assert await witness.hear() == "started"
+        assert await witness.ingest_records() == "started"
         assert find_processes((await cluster.get(Pod, "new", "default")).metadata.uid)
 
 
@@ -257,12 +257,12 @@ async def test_the_last_output_moves_only_when_the_rank_says_something(
     runner = a_runner(cluster, tmp_path)
     async with in_background(runner):
         pod = await a_running_pod(cluster, shell(script, witness.path, gate))
-        await witness.hear()
+        await witness.ingest_records()
         started = runner.last_output(pod.metadata.uid)
         await runner.cycle(SystemClock().now())
         quiet = runner.last([pod])
         await asyncio.to_thread(gate.write_text, "go\n")
-        await witness.hear()
+        await witness.ingest_records()
         await runner.cycle(SystemClock().now())
 
         assert started is not None
@@ -286,11 +286,11 @@ while True:
     runner = a_runner(cluster, tmp_path)
     async with in_background(runner):
         await a_running_pod(cluster, python(script, witness.path))
-        await witness.hear()
+        await witness.ingest_records()
         await runner.shutdown(timedelta(seconds=30))
         end = await the_end_of(cluster)
 
-        assert await witness.hear() == "saving"
+        assert await witness.ingest_records() == "saving"
         assert (end.exit_code, end.signal) == (5, 0)
 
 
@@ -361,7 +361,7 @@ async def test_the_kernel_kills_one_rank_for_want_of_memory_while_another_is_kil
 ) -> None:
     """With the machine's real kernel. The name of the rank forges a pid and a line."""
     greedy = python(GREEDY, small_group)
-    async with a_machine(cluster, tmp_path) as runner, heard_by(runner):
+    async with a_machine(cluster, tmp_path) as runner, ingested_by(runner):
         await a_running_pod(cluster, shell("exec sleep 1000"), "other")
         (other,) = find_processes((await cluster.get(Pod, "other", "default")).metadata.uid)
         pod = a_pod("greedy", node="slot-1", index=1, container=running(greedy))
@@ -401,7 +401,7 @@ def small_group(tmp_path: Path) -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def heard_by(runner: ProcessRunner) -> AsyncIterator[None]:
+async def ingested_by(runner: ProcessRunner) -> AsyncIterator[None]:
     """The machine's kernel log is read for it."""
     kernel_log = open_kmsg(clock=SystemClock(), boot_id=read_boot_id())
 

@@ -9,17 +9,17 @@ from datetime import timedelta
 
 import pytest
 
-from healthd.local.processes.work import LOOK_EVERY, WORKS, Work, processor_time
+from healthd.local.processes.work import POLL_EVERY, WORKS, Work, processor_time
 from tests.fakes import START
 
-SECONDS = LOOK_EVERY.total_seconds()
+SECONDS = POLL_EVERY.total_seconds()
 
 
 def last_of(*used: float) -> timedelta:
     """When a rank was last seen at work, since its start, of which each look showed so many seconds of a processor."""
     work = Work(START)
     for number, seconds in enumerate(used, start=1):
-        work.look(START + number * LOOK_EVERY, lambda seconds=seconds: seconds)  # type: ignore[misc]
+        work.poll(START + number * POLL_EVERY, lambda seconds=seconds: seconds)  # type: ignore[misc]
     return work.last - START
 
 
@@ -28,20 +28,20 @@ def test_its_start_counts() -> None:
 
 
 def test_one_that_uses_a_processor_works() -> None:
-    assert last_of(10, 10 + SECONDS * WORKS) == 2 * LOOK_EVERY
+    assert last_of(10, 10 + SECONDS * WORKS) == 2 * POLL_EVERY
 
 
 def test_one_that_only_wakes_up_now_and_then_waits() -> None:
-    assert last_of(10, 10 + SECONDS * WORKS / 2, 10 + SECONDS * WORKS) == LOOK_EVERY
+    assert last_of(10, 10 + SECONDS * WORKS / 2, 10 + SECONDS * WORKS) == POLL_EVERY
 
 
 def test_the_end_of_one_of_its_processes_is_a_sign_of_life() -> None:
-    assert last_of(10, 4) == 2 * LOOK_EVERY
+    assert last_of(10, 4) == 2 * POLL_EVERY
 
 
-def test_it_is_looked_at_now_and_then_alone() -> None:
+def test_it_is_read_now_and_then_alone() -> None:
     work = Work(START)
-    work.look(START + LOOK_EVERY / 2, pytest.fail)
+    work.poll(START + POLL_EVERY / 2, pytest.fail)
 
     assert work.last == START
 

@@ -36,8 +36,8 @@ def row(metric: str, value: object, uuid: str = "GPU-aaaa", *, host: str = "node
         "hostname": host,
         **labels,
     }
-    told = ",".join(f'{key}="{text}"' for key, text in given.items())
-    return f"{metric}{{{told}}} {value}"
+    reported = ",".join(f'{key}="{text}"' for key, text in given.items())
+    return f"{metric}{{{reported}}} {value}"
 
 
 class Exporter:
@@ -95,7 +95,7 @@ def test_value_that_dcgm_does_not_have_is_left_out(blank: str) -> None:
     assert seen(row(REPLAYS, blank), row(REPLAYS, 3, "GPU-bbbb")) == {(SECOND, "dcgm.pcie_replays", ""): 3}
 
 
-def test_reasons_for_a_low_clock_are_told_apart() -> None:
+def test_reasons_for_a_low_clock_are_distinguished() -> None:
     masks = {0x1: ("no", "no"), 0x40 | 0x8: ("yes", "no"), 0x80: ("no", "yes"), 0x24: ("no", "no")}
 
     for mask, (thermal, brake) in masks.items():
@@ -119,7 +119,7 @@ def test_verdict_about_an_xid_is_history_because_dcgm_never_takes_it_back() -> N
     assert seen(line) == {(FIRST, "dcgm.health.all", "DCGM_FR_XID_ERROR"): "history"}
 
 
-def test_parts_of_a_gpu_are_told_apart() -> None:
+def test_parts_of_a_gpu_are_distinguished() -> None:
     readings = seen(
         row(REPLAYS, 1, GPU_I_ID="3", GPU_I_PROFILE="1g.10gb"),
         row("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", 4, nvlink="7"),
@@ -128,7 +128,7 @@ def test_parts_of_a_gpu_are_told_apart() -> None:
     assert readings == {(FIRST, "dcgm.pcie_replays", "MIG 3"): 1, (FIRST, "dcgm.nvlink_replays", "nvlink 7"): 4}
 
 
-def test_gpu_that_pods_share_is_told_once_with_the_worst_value() -> None:
+def test_gpu_that_pods_share_is_reported_once_with_the_worst_value() -> None:
     readings = seen(
         row(REPLAYS, 5, pod="a"),
         row(REPLAYS, 6, pod="b"),
@@ -159,7 +159,7 @@ def test_row_of_another_machine_among_ours_is_passed_over() -> None:
     assert readings_in(probe.sample(START)) == {(FIRST, "dcgm.pcie_replays", ""): 1}
 
 
-def test_host_name_tells_whose_gpus_they_are_when_nvml_cannot() -> None:
+def test_host_name_reports_whose_gpus_they_are_when_nvml_cannot() -> None:
     probe = Exporter(row(REPLAYS, 9, "GPU-cccc")).probe(node="node-1")
 
     assert readings_in(probe.sample(START)) == {("0000:99:00.0", "dcgm.pcie_replays", ""): 9}
@@ -167,7 +167,7 @@ def test_host_name_tells_whose_gpus_they_are_when_nvml_cannot() -> None:
 
 @pytest.mark.parametrize("rows", [(), ("garbage",), (row(REPLAYS, "many"),), (f"{REPLAYS}{{",)])
 def test_page_without_a_gpu_is_trouble(rows: tuple[str, ...]) -> None:
-    assert "tells of no GPU" in Exporter(*rows).probe().sample(START).trouble
+    assert "reports no GPU" in Exporter(*rows).probe().sample(START).trouble
 
 
 def test_exporter_that_is_gone_is_trouble_and_nothing_else() -> None:
@@ -202,7 +202,7 @@ def test_page_without_anything_that_must_change_is_believed() -> None:
     assert probe.sample(START + 10 * STALE).trouble == ""
 
 
-def test_gpu_that_disappears_is_told() -> None:
+def test_gpu_that_disappears_is_reported() -> None:
     exporter = Exporter(row(REPLAYS, 0), row(REPLAYS, 0, "GPU-bbbb"))
     probe = exporter.probe()
     probe.sample(START)
@@ -237,7 +237,7 @@ def test_last_xid_counts_when_it_changes() -> None:
     assert xids(*pages) == [0, 1, 1, 1, 2]
 
 
-def test_last_xid_from_before_the_first_look_does_not_count() -> None:
+def test_last_xid_from_before_the_first_sample_does_not_count() -> None:
     assert xids([row(LAST_XID, 79)], [row(LAST_XID, 79)]) == [0, 0]
 
 
@@ -252,7 +252,7 @@ def test_total_of_an_xid_counts_from_its_first_row() -> None:
     assert xids([], [row(XIDS_EVER, 1, xid="79")], [row(XIDS_EVER, 2, xid="79")]) == [0, 1, 2]
 
 
-def test_xids_that_were_counted_before_the_first_look_do_not_count() -> None:
+def test_xids_that_were_counted_before_the_first_sample_do_not_count() -> None:
     assert xids([row(XIDS_EVER, 4, xid="79")], [row(XIDS_EVER, 5, xid="79")]) == [0, 1]
 
 

@@ -96,7 +96,7 @@ def test_answer_that_is_no_page_is_trouble(serve: Serve, answer: bytes) -> None:
         fetch(serve(answer))
 
 
-def test_nobody_at_the_port_is_trouble() -> None:
+def test_a_port_without_a_listener_is_trouble() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 

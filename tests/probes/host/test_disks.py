@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.probes.host.disks import Disks, FileSystems, Mount, parse_mount
+from healthd.probes.host.disks import Disks, FileSystems, MountInfo, parse_mount
 from tests.fakes import START
 
 NVME = "0000:05:00.0"
@@ -50,7 +50,7 @@ def seen(probe: Disks, looks: int = 0) -> dict[str, float | str]:
     return {reading.name: reading.value for reading in look.readings}
 
 
-def test_disk_is_told_by_its_place_on_the_bus(block: Block) -> None:
+def test_disk_is_identified_by_its_place_on_the_bus(block: Block) -> None:
     assert seen(Disks(block.sys)) == {"disk.writable": 1, "disk.silent_s": 0, "disk.await_ms": 0}
 
 
@@ -134,20 +134,20 @@ def in_file_system(probe: FileSystems) -> dict[tuple[str, str], float | str]:
 def test_read_only_is_said_of_the_file_system_and_not_of_our_mount(tmp_path: Path, options: str, answer: str) -> None:
     proc = mounted(tmp_path / "proc", mount("/", "rw", "overlay"), mount(str(tmp_path), options))
 
-    told = in_file_system(FileSystems([tmp_path / "file"], proc))
+    reported = in_file_system(FileSystems([tmp_path / "file"], proc))
 
-    assert told == {("filesystem.read_only", "/dev/nvme0n1p2"): answer}
+    assert reported == {("filesystem.read_only", "/dev/nvme0n1p2"): answer}
 
 
 def test_space_of_a_file_system(tmp_path: Path) -> None:
-    told = in_file_system(FileSystems([tmp_path], mounted(tmp_path / "proc", mount("/"))))
+    reported = in_file_system(FileSystems([tmp_path], mounted(tmp_path / "proc", mount("/"))))
 
-    free = told["filesystem.free_bytes", "/dev/nvme0n1p2"]
+    free = reported["filesystem.free_bytes", "/dev/nvme0n1p2"]
     assert isinstance(free, int)
     assert free > 0
 
 
-def test_file_system_is_told_once_however_many_paths_lie_on_it(tmp_path: Path) -> None:
+def test_file_system_is_reported_once_however_many_paths_lie_on_it(tmp_path: Path) -> None:
     paths = [tmp_path / "a", tmp_path / "b"]
     for path in paths:
         path.mkdir()
@@ -163,14 +163,14 @@ def test_mount_on_top_of_another_counts(tmp_path: Path) -> None:
     assert in_file_system(FileSystems([tmp_path / "file"], proc)) == {("filesystem.read_only", "/dev/sdb"): "no"}
 
 
-def test_file_system_without_a_device_is_told_by_its_path(tmp_path: Path) -> None:
+def test_file_system_without_a_device_is_identified_by_its_path(tmp_path: Path) -> None:
     proc = mounted(tmp_path / "proc", mount("/", source="overlay"))
 
     assert in_file_system(FileSystems([Path("/nowhere")], proc)) == {("filesystem.read_only", "/nowhere"): "no"}
 
 
 def test_path_with_a_space_is_found() -> None:
-    assert parse_mount(mount(r"/a\040b")) == Mount("/a b", "/dev/nvme0n1p2", is_read_only=False)
+    assert parse_mount(mount(r"/a\040b")) == MountInfo("/a b", "/dev/nvme0n1p2", is_read_only=False)
 
 
 @pytest.mark.parametrize("line", ["", " - ", "1 2 3", "36 35 259:2 / /x rw -", "a - b c"])

@@ -14,7 +14,7 @@ from healthd.probes.host.services import Services
 from healthd.probes.host.thermal import Thermal
 from tests.fakes import START
 
-Told = dict[tuple[str, str], float | str]
+Values = dict[tuple[str, str], float | str]
 
 
 def put(root: Path, **files: object) -> Path:
@@ -26,7 +26,7 @@ def put(root: Path, **files: object) -> Path:
     return root
 
 
-def seen(sample: Sample, devices: Sequence[str] = ("node",)) -> Told:
+def seen(sample: Sample, devices: Sequence[str] = ("node",)) -> Values:
     """What a sample says, by name and part."""
     assert {reading.device for reading in sample.readings} <= set(devices)
     return {(reading.name, reading.part): reading.value for reading in sample.readings}
@@ -61,7 +61,7 @@ def a_chip(sys: Path, name: str, **files: object) -> None:
     put(sys / "class" / "hwmon" / "hwmon0", name=name, **files)
 
 
-def test_sensor_tells_how_far_it_is_from_its_limit(tmp_path: Path) -> None:
+def test_sensor_reports_how_far_it_is_from_its_limit(tmp_path: Path) -> None:
     a_chip(tmp_path, "coretemp", temp1_input=61500, temp1_crit=100000, temp1_label="Package id 0")
 
     assert seen(Thermal(tmp_path).sample(START)) == {("thermal.margin_c", "coretemp Package id 0"): 38.5}
@@ -77,7 +77,7 @@ def test_sensor_that_makes_no_sense_is_left_out(tmp_path: Path, heat: object, li
     assert seen(Thermal(tmp_path).sample(START)) == {}
 
 
-def test_sensor_of_a_device_is_told_by_its_address(tmp_path: Path) -> None:
+def test_sensor_of_a_device_is_identified_by_its_address(tmp_path: Path) -> None:
     disk = "0000:05:00.0"
     real = put(tmp_path / "devices" / disk / "nvme/nvme0/hwmon1", name="nvme", temp1_input=40000, temp1_crit=85000)
     (tmp_path / "class/hwmon").mkdir(parents=True)
@@ -118,7 +118,7 @@ def with_modules(sys: Path, *names: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("modules", "told"),
+    ("modules", "reported"),
     [
         (["nvidia", "ib_core", "nvidia_peermem"], "loaded"),
         (["nvidia", "ib_core", "nv_peer_mem"], "loaded"),
@@ -127,10 +127,10 @@ def with_modules(sys: Path, *names: str) -> Path:
         (["ib_core"], None),
     ],
 )
-def test_module_for_gpudirect(tmp_path: Path, modules: list[str], told: str | None) -> None:
+def test_module_for_gpudirect(tmp_path: Path, modules: list[str], reported: str | None) -> None:
     sample = Services(with_modules(tmp_path, *modules)).sample(START)
 
-    assert seen(sample).get(("services.peermem", "")) == told
+    assert seen(sample).get(("services.peermem", "")) == reported
 
 
 def test_daemon_that_listens_answers_and_one_that_died_does_not(tmp_path: Path) -> None:

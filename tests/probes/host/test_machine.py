@@ -39,36 +39,38 @@ def seen(host: Host | KernelClock) -> dict[str, float | str]:
     return {reading.name: reading.value for reading in look.readings}
 
 
-def told_by(proc: Proc) -> dict[str, float | str]:
+def named_by(proc: Proc) -> dict[str, float | str]:
     """What a new probe says."""
     return seen(Host(proc.root))
 
 
-def test_machine_that_tells_nothing(proc: Proc) -> None:
-    assert told_by(proc) == {}
+def test_machine_that_reports_nothing(proc: Proc) -> None:
+    assert named_by(proc) == {}
 
 
-def test_memory_is_told(proc: Proc) -> None:
+def test_memory_is_reported(proc: Proc) -> None:
     proc.put("meminfo", "MemTotal:        1000000 kB\nMemFree:  5 kB\nHardwareCorrupted:     8 kB\n")
 
-    assert told_by(proc) == {"host.memory_kb": 1_000_000, "host.corrupted_memory_kb": 8}
+    assert named_by(proc) == {"host.memory_kb": 1_000_000, "host.corrupted_memory_kb": 8}
 
 
 def test_pages_swapped_in_and_out_are_added(proc: Proc) -> None:
     proc.put("vmstat", "nr_free_pages 7\npswpin 3\npswpout 40\n")
 
-    assert told_by(proc) == {"host.swapped_pages": 43}
+    assert named_by(proc) == {"host.swapped_pages": 43}
 
 
 @pytest.mark.parametrize(
-    ("bits", "told"),
+    ("bits", "reported"),
     [(0, set()), (1 << 4, {"machine_check"}), (1 << 7 | 1 << 12, {"oops"}), (1 << 14, {"soft_lockup"}), (4097, set())],
 )
-def test_mishaps_of_the_kernel(proc: Proc, bits: int, told: set[str]) -> None:
+def test_mishaps_of_the_kernel(proc: Proc, bits: int, reported: set[str]) -> None:
     proc.put("sys/kernel/tainted", f"{bits}\n")
 
-    assert {name for name, value in told_by(proc).items() if value == "yes"} == {f"host.taint_{what}" for what in told}
-    assert len(told_by(proc)) == 3
+    assert {name for name, value in named_by(proc).items() if value == "yes"} == {
+        f"host.taint_{what}" for what in reported
+    }
+    assert len(named_by(proc)) == 3
 
 
 @pytest.mark.parametrize(("answer", "word"), [(True, "synchronised"), (False, "free-running")])
@@ -81,7 +83,7 @@ def test_files_that_make_no_sense_say_nothing(proc: Proc, text: str) -> None:
     for name in ("meminfo", "vmstat", "sys/kernel/tainted"):
         proc.put(name, text)
 
-    assert told_by(proc) == {}
+    assert named_by(proc) == {}
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="adjtimex is a call of Linux")

@@ -86,14 +86,14 @@ async def test_who_asks_is_answered_when_all_from_before_was_handed_over(pipe: K
         await anext(batches)
         pipe.write(XID)
         question = reader.ask()
-        told = []
+        reported = []
         async for batch in batches:
-            told += [record.text for record in batch.records]
+            reported += [record.text for record in batch.records]
             if batch.answered >= question:
                 break
 
     assert question > 0
-    assert told == [XID]
+    assert reported == [XID]
 
 
 async def test_a_question_is_answered_though_nothing_happens(pipe: KernelLogPipe) -> None:
@@ -139,7 +139,7 @@ async def test_after_a_restart_no_record_comes_twice(pipe: KernelLogPipe) -> Non
     assert [record.sequence for record in (await read_to_end(reader)).records] == [2, 3]
 
 
-async def test_what_was_lost_while_nobody_read_is_counted(pipe: KernelLogPipe) -> None:
+async def test_what_was_lost_without_a_reader_is_counted(pipe: KernelLogPipe) -> None:
     reader = reading(pipe)(cursor=KernelLogCursor(boot_id=BOOT, sequence=1))
     pipe.lose(10)
     pipe.write(XID)

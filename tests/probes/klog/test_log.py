@@ -9,7 +9,7 @@ import pytest
 from healthd.core.api import KernelLogCursor
 from healthd.core.api.model import KernelRecord
 from healthd.core.diagnosis.readings import RecordBatch
-from healthd.probes.klog.log import MOST_UNTOLD, Mailbox, known_sequence
+from healthd.probes.klog.log import MOST_UNDELIVERED, Mailbox, known_sequence
 from tests.fakes import START
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
@@ -47,14 +47,14 @@ async def test_a_loop_that_is_busy_gets_one_merged_batch() -> None:
     assert await mailbox.take() == RecordBatch(records=(record,), count=6, lost=1, last_sequence=6)
 
 
-async def test_in_a_flood_without_end_losses_are_told_all_the_same() -> None:
+async def test_in_a_flood_without_end_losses_are_reported_all_the_same() -> None:
     mailbox = Mailbox(asyncio.get_running_loop())
-    mailbox.ingest(RecordBatch(count=MOST_UNTOLD, lost=9, last_sequence=90_000))
+    mailbox.ingest(RecordBatch(count=MOST_UNDELIVERED, lost=9, last_sequence=90_000))
 
     async with asyncio.timeout(A_MINUTE):
         batch = await mailbox.take()
 
-    assert batch == RecordBatch(count=MOST_UNTOLD, lost=9, last_sequence=90_000)
+    assert batch == RecordBatch(count=MOST_UNDELIVERED, lost=9, last_sequence=90_000)
 
 
 async def test_a_full_mailbox_makes_the_reader_wait() -> None:

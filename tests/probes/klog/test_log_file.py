@@ -12,7 +12,7 @@ import pytest
 from healthd.core.api import KernelLogCursor
 from healthd.core.api.model import KernelRecord
 from healthd.probes.errors import CannotRead
-from healthd.probes.klog.log_file import LONGEST_LINE, POLL, FileLog, Tail
+from healthd.probes.klog.log_file import LONGEST_LINE, POLL, FileLog, LogTail
 from tests.fakes import START, ManualClock, settle
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
@@ -105,7 +105,7 @@ async def test_a_new_line_without_a_time_is_of_now(path: Path) -> None:
 
 def test_a_line_is_complete_only_with_its_newline(path: Path) -> None:
     path.write_text("one\ntw")
-    tail = Tail(path)
+    tail = LogTail(path)
     first = tail.read()
     with path.open("a") as log:
         log.write("o\n")
@@ -116,7 +116,7 @@ def test_a_line_is_complete_only_with_its_newline(path: Path) -> None:
 
 
 def test_a_truncated_file_is_read_from_its_start(path: Path) -> None:
-    tail = Tail(write(path, "a long first line", "another"))
+    tail = LogTail(write(path, "a long first line", "another"))
     tail.read()
     write(path, "new")
     lines = tail.read()
@@ -126,7 +126,7 @@ def test_a_truncated_file_is_read_from_its_start(path: Path) -> None:
 
 
 def test_a_rotated_file_is_read_to_its_end_before_the_next_one(path: Path) -> None:
-    tail = Tail(write(path, "one"))
+    tail = LogTail(write(path, "one"))
     tail.read()
     with path.open("a") as log:
         log.write("last words\n")
@@ -141,7 +141,7 @@ def test_a_rotated_file_is_read_to_its_end_before_the_next_one(path: Path) -> No
 
 
 def test_of_a_huge_file_only_the_end_is_read(path: Path) -> None:
-    tail = Tail(write(path, "x" * 100, "one", "two"), backlog=10)
+    tail = LogTail(write(path, "x" * 100, "one", "two"), backlog=10)
     lines = tail.read()
     tail.close()
 
@@ -150,7 +150,7 @@ def test_of_a_huge_file_only_the_end_is_read(path: Path) -> None:
 
 def test_a_line_without_end_does_not_fill_the_memory(path: Path) -> None:
     path.write_bytes(b"x" * (LONGEST_LINE + 1))
-    tail = Tail(path)
+    tail = LogTail(path)
     lines = tail.read()
     tail.close()
 
@@ -159,4 +159,4 @@ def test_a_line_without_end_does_not_fill_the_memory(path: Path) -> None:
 
 def test_a_file_that_is_not_there_is_a_refusal(path: Path) -> None:
     with pytest.raises(CannotRead, match="name the file that your log daemon writes"):
-        Tail(path)
+        LogTail(path)

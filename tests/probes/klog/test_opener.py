@@ -78,7 +78,7 @@ def megabytes_of(pid: int) -> float:
     return int(next(line.split()[1] for line in lines if line.startswith("Pss:"))) / 1024
 
 
-def test_whoever_connects_gets_the_device_open_for_reading(opener: Opener, path: Path, device: Path) -> None:
+def test_every_client_gets_the_device_open_for_reading(opener: Opener, path: Path, device: Path) -> None:
     with opener():
         descriptor = receive_kmsg(str(path))
 
@@ -126,7 +126,7 @@ def test_garbage_and_clients_that_leave_do_not_disturb_it(opener: Opener, path: 
         os.close(receive_kmsg(str(path)))
 
 
-def test_a_device_that_will_not_open_is_told_with_the_reason(opener: Opener, path: Path, device: Path) -> None:
+def test_a_device_that_will_not_open_is_reported_with_the_reason(opener: Opener, path: Path, device: Path) -> None:
     with opener(device=device.with_name("missing")), pytest.raises(CannotRead, match="No such file or directory"):
         receive_kmsg(str(path))
 
@@ -205,7 +205,7 @@ def test_wrong_arguments_are_answered_with_the_usage(arguments: list[str]) -> No
     assert (answer.returncode, b"usage:" in answer.stderr) == (2, True)
 
 
-def test_a_folder_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_missing_is_reported(tmp_path: Path) -> None:
     command = [*OPENER, str(tmp_path / "missing" / "s"), "1"]
     answer = subprocess.run(command, stderr=subprocess.PIPE, check=False, timeout=PATIENCE)
 

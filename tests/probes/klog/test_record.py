@@ -69,7 +69,7 @@ def test_fields_that_a_newer_kernel_adds_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("priority", [3, 11, 191])
-def test_the_facility_tells_the_kernel_from_a_process(priority: int) -> None:
+def test_the_facility_distinguishes_the_kernel_from_a_process(priority: int) -> None:
     record = parse(f"{priority},1,2,-;hello\n".encode())
 
     assert record is not None

@@ -87,7 +87,7 @@ def test_a_chunk_of_nothing_but_overruns_is_not_the_end() -> None:
     assert [(drained.count, drained.end) for drained in drain_dry(ring)] == [(0, End.MORE), (1, End.DRY)]
 
 
-def test_a_hole_that_nobody_announced_is_counted() -> None:
+def test_a_hole_that_no_one_announced_is_counted() -> None:
     ring = scripted([raw(1), raw(2), raw(7), raw(8)])
 
     assert ring.drain().lost == 4
@@ -139,7 +139,7 @@ def test_garbage_is_skipped() -> None:
     assert (drained.count, drained.lost) == (2, 0)
 
 
-def test_the_end_of_a_pipe_is_told_from_a_pause() -> None:
+def test_the_end_of_a_pipe_is_distinguished_from_a_pause() -> None:
     ring = scripted([raw(1), *[b""] * CHUNK])
 
     drained = ring.drain()

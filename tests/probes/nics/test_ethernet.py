@@ -20,7 +20,7 @@ SECOND = timedelta(seconds=1)
 NIC = "0000:5c:00.0"
 
 
-def told(sample: Sample, device: str = NIC, part: str = "port 1") -> dict[str, float | str]:
+def reported(sample: Sample, device: str = NIC, part: str = "port 1") -> dict[str, float | str]:
     """What a sample says of one port, by name."""
     return {r.name: r.value for r in sample.readings if (r.device, r.part) == (device, part)}
 
@@ -57,7 +57,7 @@ class Driver:
 def test_port_with_a_carrier_is_up(sysfs: Sysfs) -> None:
     sysfs.net("ens1", NIC)
 
-    assert told(Ethernet(sysfs.root).sample(START)) == {"eth.link": "up", "eth.carrier_changes": 1}
+    assert reported(Ethernet(sysfs.root).sample(START)) == {"eth.link": "up", "eth.carrier_changes": 1}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_port_with_a_carrier_is_up(sysfs: Sysfs) -> None:
 def test_port_without_a_carrier(sysfs: Sysfs, flags: str, carriers: str, word: str) -> None:
     sysfs.net("ens1", NIC, operstate="down", flags=flags, carrier_up_count=carriers)
 
-    assert told(Ethernet(sysfs.root).sample(START))["eth.link"] == word
+    assert reported(Ethernet(sysfs.root).sample(START))["eth.link"] == word
 
 
 @pytest.mark.parametrize("state", ["", "garbage", "\xff"])
@@ -88,14 +88,14 @@ def test_port_that_was_seen_up_is_down(sysfs: Sysfs) -> None:
     probe.sample(START)
     write(folder, {"operstate": "down"})
 
-    assert told(probe.sample(START + SECOND))["eth.link"] == "down"
+    assert reported(probe.sample(START + SECOND))["eth.link"] == "down"
 
 
-def test_second_port_of_a_function_is_told_apart(sysfs: Sysfs) -> None:
+def test_second_port_of_a_function_is_distinguished(sysfs: Sysfs) -> None:
     sysfs.net("ens1", NIC)
     sysfs.net("ens1d1", NIC, dev_port="1", operstate="down")
 
-    assert told(Ethernet(sysfs.root).sample(START), part="port 2")["eth.link"] == "down"
+    assert reported(Ethernet(sysfs.root).sample(START), part="port 2")["eth.link"] == "down"
 
 
 def test_interfaces_that_are_no_hardware_of_their_own_are_left_out(sysfs: Sysfs) -> None:
@@ -118,36 +118,36 @@ def test_folder_that_is_no_sysfs_is_trouble(
 def test_counters_of_sysfs(sysfs: Sysfs) -> None:
     folder = sysfs.net("ens1", NIC, carrier_down_count="2")
     write(folder / "statistics", {"rx_crc_errors": "17"})
-    found = told(EthernetCounters(sysfs.root).sample(START))
+    found = reported(EthernetCounters(sysfs.root).sample(START))
 
     assert (found["eth.rx_crc_errors"], found["eth.carrier_down_count"], found["eth.speed"]) == (17, 2, 400)
 
 
-def test_speed_is_told_beside_that_of_most_of_its_kind_and_only_of_ports_that_are_up(sysfs: Sysfs) -> None:
+def test_speed_is_reported_beside_that_of_most_of_its_kind_and_only_of_ports_that_are_up(sysfs: Sysfs) -> None:
     for at, speed in enumerate(("400000", "100000", "400000", "400000")):
         sysfs.net(f"ens{at}", f"0000:0{at}:00.0", speed=speed)
     sysfs.net("ens9", "0000:09:00.0", speed="-1", operstate="down")
     sample = EthernetCounters(sysfs.root).sample(START)
 
-    slow = told(sample, "0000:01:00.0")
+    slow = reported(sample, "0000:01:00.0")
     assert (slow["eth.speed"], slow["eth.peer_speed"]) == (100, 400)
-    assert "eth.speed" not in told(sample, "0000:09:00.0")
+    assert "eth.speed" not in reported(sample, "0000:09:00.0")
 
 
 def test_pause_of_all_priorities_is_added_up(sysfs: Sysfs) -> None:
     sysfs.net("ens1", NIC)
     driver = Driver("ens1", NIC, rx_prio3_pause=5, rx_prio5_pause=2, rx_prio3_pause_duration=900, rx0_packets=7)
 
-    assert told(EthernetStatistics(sysfs.root, driver).sample(START)) == {"eth.rx_pause": 7, "eth.rx_pause_us": 900}
+    assert reported(EthernetStatistics(sysfs.root, driver).sample(START)) == {"eth.rx_pause": 7, "eth.rx_pause_us": 900}
 
 
-def test_drivers_of_other_makers_tell_the_same_readings(sysfs: Sysfs) -> None:
+def test_drivers_of_other_makers_report_the_same_readings(sysfs: Sysfs) -> None:
     sysfs.net("ens1", NIC)
     for driver in (
         Driver("ens1", NIC, tx_pfc_ena_frames_pri3=4),
         Driver("ens1", NIC, **{"tx_priority_3_xoff.nic": 4}),
     ):
-        assert told(EthernetStatistics(sysfs.root, driver).sample(START)) == {"eth.tx_pause": 4}
+        assert reported(EthernetStatistics(sysfs.root, driver).sample(START)) == {"eth.tx_pause": 4}
 
 
 def test_interface_of_the_same_name_in_another_namespace_is_not_believed(sysfs: Sysfs) -> None:
@@ -164,7 +164,7 @@ def test_names_are_asked_again_only_when_their_number_changed(sysfs: Sysfs) -> N
     probe.sample(START)
     probe.sample(START + SECOND)
     driver.statistics = {"rx_prio3_pause": 8, "module_unplug": 2}
-    found = told(probe.sample(START + 2 * SECOND))
+    found = reported(probe.sample(START + 2 * SECOND))
 
     assert (found, driver.named) == ({"eth.rx_pause": 8, "eth.module_unplug": 2}, 2)
 
@@ -189,7 +189,7 @@ def test_kernel_says_that_an_interface_is_not_here() -> None:
         Ethtool().bus("not-here0")
 
 
-def test_machine_without_interfaces_is_looked_at_rarely_until_there_is_one(sysfs: Sysfs) -> None:
+def test_machine_without_interfaces_is_read_rarely_until_there_is_one(sysfs: Sysfs) -> None:
     probe = Ethernet(sysfs.root)
     probe.sample(START)
     without = probe.every

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from healthd.probes.nics.infiniband import Infiniband
 from healthd.probes.nics.rdma_counters import InfinibandCounters, VirtualFunctions
-from tests.probes.nics.stage import NIC, SECOND, START, VIRTUAL, told
+from tests.probes.nics.simulated_nic import NIC, SECOND, START, VIRTUAL, reported
 from tests.sysfs import Sysfs, link, made, set_link, write
 
 
@@ -15,8 +15,8 @@ def test_virtual_function_is_not_asked_for_the_wire_of_its_physical_one(sysfs: S
         set_link(one, "1: DOWN", "2: Polling")
     looks = [Infiniband(sysfs.root).sample(START), InfinibandCounters(sysfs.root).sample(START)]
 
-    assert [told(look, VIRTUAL) for look in looks] == [{}, {}]
-    assert all(told(look) for look in looks)
+    assert [reported(look, VIRTUAL) for look in looks] == [{}, {}]
+    assert all(reported(look) for look in looks)
 
 
 def test_virtual_function_counts_its_own_transport_while_its_physical_one_is_up(sysfs: Sysfs) -> None:
@@ -26,27 +26,27 @@ def test_virtual_function_counts_its_own_transport_while_its_physical_one_is_up(
     up = probe.sample(START)
     set_link(port, "1: DOWN", "3: Disabled")
 
-    assert "roce.out_of_sequence" in told(up, VIRTUAL)
-    assert "ib.symbol_error" not in told(up, VIRTUAL)
-    assert told(up) == {}
-    assert told(probe.sample(START + SECOND), VIRTUAL) == {}
+    assert "roce.out_of_sequence" in reported(up, VIRTUAL)
+    assert "ib.symbol_error" not in reported(up, VIRTUAL)
+    assert reported(up) == {}
+    assert reported(probe.sample(START + SECOND), VIRTUAL) == {}
 
 
 def test_virtual_function_without_its_physical_one_stands_for_itself(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_1", VIRTUAL, link_layer="Ethernet", parent=NIC)
 
-    assert told(Infiniband(sysfs.root).sample(START), VIRTUAL)["ib.link"] == "up"
-    assert "ib.symbol_error" in told(InfinibandCounters(sysfs.root).sample(START), VIRTUAL)
+    assert reported(Infiniband(sysfs.root).sample(START), VIRTUAL)["ib.link"] == "up"
+    assert "ib.symbol_error" in reported(InfinibandCounters(sysfs.root).sample(START), VIRTUAL)
 
 
-def test_sub_function_tells_nothing_beside_the_function_that_it_is_part_of(sysfs: Sysfs) -> None:
+def test_sub_function_reports_nothing_beside_the_function_that_it_is_part_of(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
     device = sysfs.root / "class/infiniband/mlx5_2"
     write(device / "ports/1", {"link_layer": "Ethernet", "state": "1: DOWN", "phys_state": "3: Disabled"})
     link(device / "device", made(sysfs.function(NIC) / "mlx5_core.sf.2"))
 
-    assert told(Infiniband(sysfs.root).sample(START))["ib.state"] == "ACTIVE"
-    assert told(VirtualFunctions(sysfs.root).sample(START)) == {}
+    assert reported(Infiniband(sysfs.root).sample(START))["ib.state"] == "ACTIVE"
+    assert reported(VirtualFunctions(sysfs.root).sample(START)) == {}
 
 
 def test_missing_virtual_function_is_no_fault(sysfs: Sysfs) -> None:
@@ -56,4 +56,4 @@ def test_missing_virtual_function_is_no_fault(sysfs: Sysfs) -> None:
     probe.sample(START)
     sysfs.unplug("mlx5_1")
 
-    assert told(probe.sample(START + SECOND), VIRTUAL, part="") == {}
+    assert reported(probe.sample(START + SECOND), VIRTUAL, part="") == {}

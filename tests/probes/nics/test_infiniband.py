@@ -8,7 +8,7 @@ import pytest
 
 from healthd.probes.nics.infiniband import Infiniband
 from healthd.probes.nics.rdma_counters import InfinibandCounters, VirtualFunctions
-from tests.probes.nics.stage import NIC, SECOND, START, Disk, told
+from tests.probes.nics.simulated_nic import NIC, SECOND, START, Disk, reported
 from tests.sysfs import Sysfs, set_link, write
 
 BRIDGES = "pci0000:5a/0000:5a:01.0/0000:5b:00.0"
@@ -17,7 +17,7 @@ BRIDGES = "pci0000:5a/0000:5a:01.0/0000:5b:00.0"
 def test_active_port_is_up(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC, below=BRIDGES)
 
-    assert told(Infiniband(sysfs.root).sample(START)) == {
+    assert reported(Infiniband(sysfs.root).sample(START)) == {
         "ib.state": "ACTIVE",
         "ib.phys_state": "LinkUp",
         "ib.link_downed": 0,
@@ -25,7 +25,7 @@ def test_active_port_is_up(sysfs: Sysfs) -> None:
     }
 
 
-def test_machine_without_rdma_tells_nothing(tmp_path: Path) -> None:
+def test_machine_without_rdma_reports_nothing(tmp_path: Path) -> None:
     (tmp_path / "class").mkdir()
     for probe in (Infiniband(tmp_path), InfinibandCounters(tmp_path), VirtualFunctions(tmp_path)):
         look = probe.sample(START)
@@ -71,7 +71,7 @@ def test_port_that_was_seen_up_and_serves_a_gpu_is_down(sysfs: Sysfs) -> None:
     probe.sample(START)
     set_link(port, "1: DOWN", "2: Polling")
 
-    found = told(probe.sample(START + SECOND))
+    found = reported(probe.sample(START + SECOND))
     assert (found["ib.link"], found["ib.rail_link"]) == ("down", "down")
 
 
@@ -81,7 +81,7 @@ def test_port_that_lost_its_link_before_the_agent_started_is_down(sysfs: Sysfs) 
     set_link(port, "1: DOWN", "2: Polling")
     write(port / "counters", {"link_downed": "1"})
 
-    assert told(Infiniband(sysfs.root).sample(START))["ib.link"] == "down"
+    assert reported(Infiniband(sysfs.root).sample(START))["ib.link"] == "down"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_roce_drivers_call_every_port_without_a_carrier_disabled(
     sysfs.net("ens1", NIC, flags=flags, carrier_up_count=carriers)
     set_link(port, "1: DOWN", "3: Disabled")
 
-    assert told(Infiniband(sysfs.root).sample(START))["ib.link"] == link
+    assert reported(Infiniband(sysfs.root).sample(START))["ib.link"] == link
 
 
 def test_infiniband_port_that_is_disabled_was_switched_off(sysfs: Sysfs) -> None:
@@ -104,13 +104,13 @@ def test_infiniband_port_that_is_disabled_was_switched_off(sysfs: Sysfs) -> None
     probe.sample(START)
     set_link(port, "1: DOWN", "3: Disabled")
 
-    assert told(probe.sample(START + SECOND))["ib.link"] == "disabled"
+    assert reported(probe.sample(START + SECOND))["ib.link"] == "disabled"
 
 
 def test_port_that_was_never_up_is_unused(sysfs: Sysfs) -> None:
     set_link(sysfs.rdma("mlx5_0", NIC), "1: DOWN", "2: Polling")
 
-    assert told(Infiniband(sysfs.root).sample(START))["ib.link"] == "unused"
+    assert reported(Infiniband(sysfs.root).sample(START))["ib.link"] == "unused"
 
 
 def test_link_that_is_neither_seen_up_nor_known_to_be_down_makes_nothing_good(sysfs: Sysfs) -> None:
@@ -118,22 +118,22 @@ def test_link_that_is_neither_seen_up_nor_known_to_be_down_makes_nothing_good(sy
     port = sysfs.rdma("mlx5_0", NIC, below=BRIDGES)
     for state, phys_state in (("1: DOWN", "2: Polling"), ("2: INIT", "5: LinkUp")):
         set_link(port, state, phys_state)
-        after_a_boot = told(Infiniband(sysfs.root).sample(START))
+        after_a_boot = reported(Infiniband(sysfs.root).sample(START))
 
         assert after_a_boot["ib.link"] in {"unused", "no-manager"}
         assert "ib.rail_link" not in after_a_boot
 
 
-def test_device_that_went_away_is_told_and_its_port_is_not(sysfs: Sysfs) -> None:
+def test_device_that_went_away_is_reported_and_its_port_is_not(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
     probe = Infiniband(sysfs.root)
     before = probe.sample(START)
     sysfs.unplug("mlx5_0")
     after = probe.sample(START + SECOND)
 
-    assert told(before, part="") == {"ib.present": "yes"}
-    assert told(after) == {}
-    assert told(after, part="") == {"ib.present": "no"}
+    assert reported(before, part="") == {"ib.present": "yes"}
+    assert reported(after) == {}
+    assert reported(after, part="") == {"ib.present": "no"}
 
 
 def test_device_that_comes_back_under_its_name_is_read_anew(sysfs: Sysfs) -> None:
@@ -145,14 +145,14 @@ def test_device_that_comes_back_under_its_name_is_read_anew(sysfs: Sysfs) -> Non
     write(sysfs.rdma("mlx5_0", NIC) / "counters", {"link_downed": "7"})
     back = probe.sample(START + 2 * SECOND)
 
-    assert told(back)["ib.link_downed"] == 7
-    assert told(back, part="") == {"ib.present": "yes"}
+    assert reported(back)["ib.link_downed"] == 7
+    assert reported(back, part="") == {"ib.present": "yes"}
 
 
 def test_port_that_cannot_be_read_is_left_out(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
 
-    assert told(Infiniband(sysfs.root, Disk("phys_state")).sample(START)) == {}
+    assert reported(Infiniband(sysfs.root, Disk("phys_state")).sample(START)) == {}
 
 
 @pytest.mark.parametrize(
@@ -174,15 +174,15 @@ def test_state_that_is_none_is_unread_and_not_down(sysfs: Sysfs, state: str, phy
 
     look = probe.sample(START + SECOND)
 
-    assert told(look) == {}
+    assert reported(look) == {}
     assert look.unread == "the state of mlx5_0 port 1 is not readable or none that there is"
 
 
-def test_counter_of_lost_links_that_is_full_is_not_told(sysfs: Sysfs) -> None:
+def test_counter_of_lost_links_that_is_full_is_not_reported(sysfs: Sysfs) -> None:
     port = sysfs.rdma("mlx5_0", NIC)
     write(port / "counters", {"link_downed": "255"})
 
-    assert "ib.link_downed" not in told(Infiniband(sysfs.root).sample(START))
+    assert "ib.link_downed" not in reported(Infiniband(sysfs.root).sample(START))
 
 
 def test_virtual_functions_that_go_with_their_pod_leave_an_answer(sysfs: Sysfs) -> None:
@@ -212,7 +212,7 @@ def test_lost_links_are_not_counted_every_second_where_that_is_refused(sysfs: Sy
     assert disk.asked.count("link_downed") == 1
 
 
-def test_machine_without_ports_is_looked_at_rarely_until_there_is_one(sysfs: Sysfs) -> None:
+def test_machine_without_ports_is_read_rarely_until_there_is_one(sysfs: Sysfs) -> None:
     probe = Infiniband(sysfs.root)
     probe.sample(START)
     without = probe.every

@@ -67,7 +67,7 @@ def test_sub_function_counts_as_the_function_that_it_lies_below(sysfs: Sysfs) ->
     assert [port.pci for port in read_ports(sysfs.root)] == [NIC]
 
 
-def test_interface_of_somebody_elses_function_is_not_the_ports_own(sysfs: Sysfs) -> None:
+def test_interface_of_another_owners_function_is_not_the_ports_own(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC, link_layer="Ethernet")
     sysfs.net("a_representor", NIC, phys_port_name="pf0vf3")
     sysfs.net("other_port", NIC, dev_port="1")

@@ -7,20 +7,20 @@ from datetime import timedelta
 from healthd.probes.nics.counter_files import REFUSALS
 from healthd.probes.nics.infiniband import Infiniband
 from healthd.probes.nics.rdma_counters import COUNTERS, InfinibandCounters
-from tests.probes.nics.stage import NIC, SECOND, START, Disk, told
+from tests.probes.nics.simulated_nic import NIC, SECOND, START, Disk, reported
 from tests.sysfs import Sysfs, set_link, write
 
 
-def test_counters_of_the_port_and_of_the_hardware_are_told_by_family(sysfs: Sysfs) -> None:
+def test_counters_of_the_port_and_of_the_hardware_are_reported_by_family(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
     sysfs.rdma("mlx5_1", "0000:5e:00.0", link_layer="Ethernet")
     look = InfinibandCounters(sysfs.root).sample(START)
 
-    assert {"ib.symbol_error", "ib.out_of_sequence", "ib.rate"} <= told(look).keys()
-    assert {"ib.symbol_error", "roce.out_of_sequence", "roce.np_cnp_sent"} <= told(look, "0000:5e:00.0").keys()
+    assert {"ib.symbol_error", "ib.out_of_sequence", "ib.rate"} <= reported(look).keys()
+    assert {"ib.symbol_error", "roce.out_of_sequence", "roce.np_cnp_sent"} <= reported(look, "0000:5e:00.0").keys()
 
 
-def test_no_reading_is_told_by_two_probes(sysfs: Sysfs) -> None:
+def test_no_reading_is_reported_by_two_probes(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
     quick, slow = (probe(sysfs.root).sample(START).readings for probe in (Infiniband, InfinibandCounters))
 
@@ -35,8 +35,8 @@ def test_device_that_programs_cannot_open(sysfs: Sysfs) -> None:
     write(sysfs.root / "class/infiniband_verbs", {"abi_version": "6"})
     look = InfinibandCounters(sysfs.root).sample(START)
 
-    assert told(unknown, part="") == {}
-    assert [told(look, pci, "") for pci in (NIC, "0000:5e:00.0")] == [{"ib.verbs": "no"}, {"ib.verbs": "yes"}]
+    assert reported(unknown, part="") == {}
+    assert [reported(look, pci, "") for pci in (NIC, "0000:5e:00.0")] == [{"ib.verbs": "no"}, {"ib.verbs": "yes"}]
 
 
 def test_only_what_somebody_judges_is_read(sysfs: Sysfs) -> None:
@@ -54,8 +54,8 @@ def test_counters_of_efa_stand_at_the_port_and_at_the_device(sysfs: Sysfs) -> No
     write(port.parent.parent / "hw_counters", {"no_completion_cmds": "1"})
     look = InfinibandCounters(sysfs.root).sample(START)
 
-    assert told(look) == {"efa.rx_drops": 5}
-    assert told(look, part="") == {"efa.no_completion_cmds": 1}
+    assert reported(look) == {"efa.rx_drops": 5}
+    assert reported(look, part="") == {"efa.no_completion_cmds": 1}
 
 
 def test_text_in_place_of_a_number_is_no_reading_and_not_asked_for_again(sysfs: Sysfs) -> None:
@@ -64,7 +64,7 @@ def test_text_in_place_of_a_number_is_no_reading_and_not_asked_for_again(sysfs: 
     probe = InfinibandCounters(sysfs.root, disk)
     looks = [probe.sample(START), probe.sample(START + SECOND)]
 
-    assert ["ib.symbol_error" in told(look) for look in looks] == [False, False]
+    assert ["ib.symbol_error" in reported(look) for look in looks] == [False, False]
     assert disk.asked.count("symbol_error") == 1
 
 
@@ -94,14 +94,14 @@ def test_folder_that_refuses_everything_is_asked_three_times_an_hour(sysfs: Sysf
 def test_counter_at_the_end_of_its_range_is_named(sysfs: Sysfs) -> None:
     port = sysfs.rdma("mlx5_0", NIC)
     probe = InfinibandCounters(sysfs.root)
-    before = told(probe.sample(START))
+    before = reported(probe.sample(START))
     write(port / "counters", {"link_downed": "255", "symbol_error": "65535", "port_rcv_errors": "255"})
 
     assert before["ib.saturated"] == "none"
-    assert told(probe.sample(START + SECOND))["ib.saturated"] == "link_downed, symbol_error"
+    assert reported(probe.sample(START + SECOND))["ib.saturated"] == "link_downed, symbol_error"
 
 
-def test_rate_is_told_beside_that_of_most_of_its_kind(sysfs: Sysfs) -> None:
+def test_rate_is_reported_beside_that_of_most_of_its_kind(sysfs: Sysfs) -> None:
     ports = [sysfs.rdma(f"mlx5_{at}", f"0000:{at:02x}:00.0") for at in range(4)]
     write(ports[1], {"rate": "200 Gb/sec (2X NDR)"})
     set_link(ports[2], "1: DOWN", "2: Polling")
@@ -110,7 +110,7 @@ def test_rate_is_told_beside_that_of_most_of_its_kind(sysfs: Sysfs) -> None:
     look = InfinibandCounters(sysfs.root).sample(START)
 
     def rates(pci: str) -> list[object]:
-        return [told(look, pci).get("ib.rate"), told(look, pci).get("ib.peer_rate")]
+        return [reported(look, pci).get("ib.rate"), reported(look, pci).get("ib.peer_rate")]
 
     assert rates("0000:01:00.0") == [200, 400]
     assert rates("0000:02:00.0") == [None, None], "a port that is down runs at nothing"

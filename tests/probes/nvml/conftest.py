@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probes.nvml.stage import World
+from tests.probes.nvml.simulated_node import SimulatedNode
 from tests.standin.nvml import StandIn, build
 
 
@@ -23,7 +23,7 @@ def standin(library: Path, tmp_path: Path) -> StandIn:
 
 
 @pytest.fixture
-def world(standin: StandIn, tmp_path: Path) -> Iterator[World]:
-    world = World(standin, tmp_path)
+def world(standin: StandIn, tmp_path: Path) -> Iterator[SimulatedNode]:
+    world = SimulatedNode(standin, tmp_path)
     yield world
     world.probe.close()

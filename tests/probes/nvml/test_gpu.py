@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.probes.nvml.stage import GPU0, GPU1, GPU2, World
+from tests.probes.nvml.simulated_node import GPU0, GPU1, GPU2, SimulatedNode
 from tests.standin.nvml import StandIn, build
 
 
-def test_eight_gpus_are_told_with_their_names_and_driver(world: World) -> None:
+def test_eight_gpus_are_reported_with_their_names_and_driver(world: SimulatedNode) -> None:
     values = world.values()
 
     assert values["node", "nvml.gpus", ""] == 8
@@ -22,7 +22,7 @@ def test_eight_gpus_are_told_with_their_names_and_driver(world: World) -> None:
     assert values[GPU1, "nvml.state", ""] == "ok"
 
 
-def test_every_number_of_a_healthy_gpu_says_healthy(world: World) -> None:
+def test_every_number_of_a_healthy_gpu_says_healthy(world: SimulatedNode) -> None:
     values = {name: value for (device, name, part), value in world.values().items() if (device, part) == (GPU0, "")}
     healthy = {
         "nvml.temperature": 41,
@@ -50,7 +50,7 @@ def test_every_number_of_a_healthy_gpu_says_healthy(world: World) -> None:
     assert {name: values.get(name) for name in healthy} == healthy
 
 
-def test_each_nvlink_is_told(world: World) -> None:
+def test_each_nvlink_is_reported(world: SimulatedNode) -> None:
     world.standin.play("field 165 1 3 1 0", "field 165 1 4 1 2", "field 161 1 3 3 12")
 
     values = world.values()
@@ -100,8 +100,8 @@ def test_each_nvlink_is_told(world: World) -> None:
         ("value nvmlDeviceGetGpuFabricInfoV 1 3 0 1536 1", "nvml.fabric.configuration", "incompatible-firmware"),
     ],
 )
-def test_what_the_driver_says_of_one_gpu_is_told_of_that_one(
-    world: World, statement: str, name: str, value: float | str
+def test_what_the_driver_says_of_one_gpu_is_reported_that_one(
+    world: SimulatedNode, statement: str, name: str, value: float | str
 ) -> None:
     world.standin.play(statement)
 
@@ -111,7 +111,7 @@ def test_what_the_driver_says_of_one_gpu_is_told_of_that_one(
     assert values.get((GPU2, name, "")) != value or value in {"no", "off"}
 
 
-def test_links_of_the_fifth_generation_tell_their_error_rates(world: World) -> None:
+def test_links_of_the_fifth_generation_report_their_error_rates(world: SimulatedNode) -> None:
     world.standin.play("field 220 0 5 3 775", "field 222 0 5 3 271", "field 214 0 5 3 2")  # 3e-7, 1e-15
 
     values = world.values()
@@ -122,7 +122,7 @@ def test_links_of_the_fifth_generation_tell_their_error_rates(world: World) -> N
     assert (GPU0, "nvml.nvlink.effective_ber", "nvlink 6") not in values
 
 
-def test_a_gpu_in_instances_says_how_many(world: World) -> None:
+def test_a_gpu_in_instances_says_how_many(world: SimulatedNode) -> None:
     world.standin.play("value nvmlDeviceGetMigMode 1 1 1", "value instances 1 3")
 
     values = world.values()
@@ -131,7 +131,7 @@ def test_a_gpu_in_instances_says_how_many(world: World) -> None:
     assert values[GPU1, "nvml.mig.instances", ""] == 3
 
 
-def test_what_a_driver_does_not_have_is_left_out(world: World) -> None:
+def test_what_a_driver_does_not_have_is_left_out(world: SimulatedNode) -> None:
     world.standin.play("nofield 230 *", "error nvmlDeviceGetGpuFabricInfoV * 3", "error nvmlDeviceGetSerial * 3")
 
     values = world.values()
@@ -142,7 +142,7 @@ def test_what_a_driver_does_not_have_is_left_out(world: World) -> None:
     assert values[GPU0, "nvml.state", ""] == "ok"
 
 
-def test_an_older_driver_fills_the_older_structure_of_the_fabric(world: World) -> None:
+def test_an_older_driver_fills_the_older_structure_of_the_fabric(world: SimulatedNode) -> None:
     world.standin.play("error fabric-v3 * 25", "value nvmlDeviceGetGpuFabricInfoV * 3 0 16 2")
 
     values = world.values()
@@ -167,8 +167,8 @@ OLD = ["nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetMarginTemperature", "nvmlDev
         (["nvmlEventSetCreate", "nvmlDeviceGetRowRemapperHistogram"], "nvml.row_remap.pending"),
     ],
 )
-def test_a_driver_that_lacks_symbols_still_tells_the_rest(tmp_path: Path, without: list[str], there: str) -> None:
-    world = World(StandIn(build(tmp_path / "lib", without=without), tmp_path / "script"), tmp_path)
+def test_a_driver_that_lacks_symbols_still_reports_the_rest(tmp_path: Path, without: list[str], there: str) -> None:
+    world = SimulatedNode(StandIn(build(tmp_path / "lib", without=without), tmp_path / "script"), tmp_path)
 
     values = world.values()
     world.probe.close()
@@ -177,7 +177,7 @@ def test_a_driver_that_lacks_symbols_still_tells_the_rest(tmp_path: Path, withou
     assert (GPU0, there, "") in values
 
 
-def test_a_driver_without_the_field_of_link_states_is_asked_for_each_link(world: World) -> None:
+def test_a_driver_without_the_field_of_link_states_is_asked_for_each_link(world: SimulatedNode) -> None:
     world.standin.play("nofield 165 *", "value nvmlDeviceGetNvLinkState 1 2 0")
 
     values = world.values()

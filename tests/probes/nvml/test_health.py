@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from healthd.core.diagnosis.readings import Sample
 from healthd.probes.nvml.health import WITHOUT_LIBRARY, Nvml, NvmlPulse
-from healthd.probes.nvml.process import Pace, Process, asking
-from tests.probes.nvml.stage import GPU0, GPU1, GPU2, NOW, QUICK, World, by_place, of
+from healthd.probes.nvml.process import ChildProcess, Pace, asking
+from tests.probes.nvml.simulated_node import GPU0, GPU1, GPU2, NOW, QUICK, SimulatedNode, by_place, of
 from tests.standin.nvml import StandIn
 
 
-def test_an_xid_event_is_told_when_it_comes(standin: StandIn, tmp_path: Path) -> None:
-    world = World(standin, tmp_path, pace=Pace(every=timedelta(hours=1)))
-    before = by_place(world.look_until(lambda sample: sample.readings))
+def test_an_xid_event_is_reported_when_it_comes(standin: StandIn, tmp_path: Path) -> None:
+    world = SimulatedNode(standin, tmp_path, pace=Pace(every=timedelta(hours=1)))
+    before = by_place(world.sample_until(lambda sample: sample.readings))
     standin.play("event 1 1 79", "event 2 1 79", "event 3 2 31")
 
-    sample = world.look_until(lambda sample: of(sample, GPU2, "nvml.xid.31"))
+    sample = world.sample_until(lambda sample: of(sample, GPU2, "nvml.xid.31"))
     world.probe.close()
 
     assert before[GPU1, "nvml.xid.79", ""] == 0
@@ -31,12 +31,12 @@ def test_an_xid_event_is_told_when_it_comes(standin: StandIn, tmp_path: Path) ->
     assert of(sample, GPU1, "nvml.temperature") == 41
 
 
-def test_a_storm_of_events_is_cut_short_until_the_next_look(standin: StandIn, tmp_path: Path) -> None:
-    world = World(standin, tmp_path, pace=Pace(every=timedelta(hours=1)))
-    world.look_until(lambda sample: sample.readings)
+def test_a_storm_of_events_is_cut_short_until_the_next_sample(standin: StandIn, tmp_path: Path) -> None:
+    world = SimulatedNode(standin, tmp_path, pace=Pace(every=timedelta(hours=1)))
+    world.sample_until(lambda sample: sample.readings)
     standin.play(*(f"event {number} 0 13" for number in range(1, 151)))
 
-    sample = world.look_until(lambda sample: of(sample, GPU0, "nvml.xid.13") == 100)
+    sample = world.sample_until(lambda sample: of(sample, GPU0, "nvml.xid.13") == 100)
     world.probe.wait(0.1)
     later = world.probe.sample(NOW)
     world.probe.close()
@@ -46,20 +46,20 @@ def test_a_storm_of_events_is_cut_short_until_the_next_look(standin: StandIn, tm
 
 def test_what_is_read_now_and_then_stays_until_it_is_read_again(standin: StandIn, tmp_path: Path) -> None:
     pace = Pace(every=timedelta(milliseconds=20), whole=timedelta(hours=1))
-    world = World(standin, tmp_path, pace=pace)
-    world.look_until(lambda sample: sample.readings)
+    world = SimulatedNode(standin, tmp_path, pace=pace)
+    world.sample_until(lambda sample: sample.readings)
     standin.play("value nvmlDeviceGetTemperature 0 77", "value nvmlDeviceGetComputeRunningProcesses 0 5")
 
-    sample = world.look_until(lambda sample: of(sample, GPU0, "nvml.temperature") == 77)
+    sample = world.sample_until(lambda sample: of(sample, GPU0, "nvml.temperature") == 77)
     world.probe.close()
 
     assert of(sample, GPU0, "nvml.processes") == 0
     assert of(sample, GPU0, "nvml.nvlink.replay", "nvlink 17") == 0
 
 
-def test_the_same_look_is_given_until_there_is_news(standin: StandIn, tmp_path: Path) -> None:
-    world = World(standin, tmp_path, pace=Pace(every=timedelta(hours=1)))
-    sample = world.look_until(lambda sample: sample.readings)
+def test_the_same_sample_is_given_until_there_is_a_new_one(standin: StandIn, tmp_path: Path) -> None:
+    world = SimulatedNode(standin, tmp_path, pace=Pace(every=timedelta(hours=1)))
+    sample = world.sample_until(lambda sample: sample.readings)
 
     again = world.probe.sample(NOW + timedelta(seconds=1))
     world.probe.close()
@@ -67,7 +67,7 @@ def test_the_same_look_is_given_until_there_is_news(standin: StandIn, tmp_path: 
     assert again is sample
 
 
-def test_a_driver_that_hangs_is_told_after_its_deadline_and_blames_no_gpu(world: World) -> None:
+def test_a_driver_that_hangs_is_reported_after_its_deadline_and_blames_no_gpu(world: SimulatedNode) -> None:
     world.values()
     world.standin.play("hang nvmlDeviceGetTemperature 3")
     world.wait_until_it_hangs()
@@ -82,13 +82,13 @@ def test_a_driver_that_hangs_is_told_after_its_deadline_and_blames_no_gpu(world:
 
 
 def test_a_driver_that_comes_back_is_believed(standin: StandIn, tmp_path: Path) -> None:
-    world = World(standin, tmp_path, pace=Pace(first=timedelta(seconds=1)))
+    world = SimulatedNode(standin, tmp_path, pace=Pace(first=timedelta(seconds=1)))
     standin.play("hang nvmlInit *")
     while world.responds() != ["no"]:
         world.probe.wait(0.01)
     standin.play()
 
-    sample = world.look_until(lambda sample: sample.readings)
+    sample = world.sample_until(lambda sample: sample.readings)
     responds = world.responds()
     world.probe.close()
 
@@ -96,7 +96,7 @@ def test_a_driver_that_comes_back_is_believed(standin: StandIn, tmp_path: Path) 
     assert responds == ["yes"]
 
 
-def test_nothing_is_said_before_the_first_answer(world: World) -> None:
+def test_nothing_is_said_before_the_first_answer(world: SimulatedNode) -> None:
     world.standin.play("hang nvmlInit *")
 
     assert world.responds() == []
@@ -106,38 +106,38 @@ def test_nothing_is_said_before_the_first_answer(world: World) -> None:
 @pytest.mark.parametrize(
     ("code", "why"), [(9, "Driver Not Loaded"), (18, "RM has detected an NVML/RM version mismatch.")]
 )
-def test_an_nvml_that_does_not_start_has_nothing_to_tell_and_says_why(world: World, code: int, why: str) -> None:
+def test_an_nvml_that_does_not_start_has_no_readings_and_says_why(world: SimulatedNode, code: int, why: str) -> None:
     world.standin.play(f"error nvmlInit * {code}")
 
-    sample = world.look_until(lambda sample: sample.empty.startswith("NVML: "))
+    sample = world.sample_until(lambda sample: sample.empty.startswith("NVML: "))
 
     assert sample.empty == f"NVML: {why}"
     assert not sample.readings
 
 
-def test_a_driver_that_crashes_takes_only_the_child_with_it(world: World) -> None:
+def test_a_driver_that_crashes_takes_only_the_child_with_it(world: SimulatedNode) -> None:
     world.standin.play("crash nvmlDeviceGetPowerUsage")
 
-    sample = world.look_until(lambda sample: sample.trouble)
+    sample = world.sample_until(lambda sample: sample.trouble)
 
     assert sample.trouble == "NVML could not be asked: the process that asks it ended with status -6"
 
 
-def test_what_a_library_prints_does_not_spoil_the_answers(world: World) -> None:
+def test_what_a_library_prints_does_not_spoil_the_answers(world: SimulatedNode) -> None:
     world.standin.play("print {}")
 
     assert world.values()[GPU0, "nvml.state", ""] == "ok"
 
 
-def test_an_address_that_is_none_is_a_reason(world: World) -> None:
+def test_an_address_that_is_none_is_a_reason(world: SimulatedNode) -> None:
     world.standin.play("value nvmlDeviceGetPciInfo 1 somewhere")
 
-    sample = world.look_until(lambda sample: sample.trouble)
+    sample = world.sample_until(lambda sample: sample.trouble)
 
-    assert sample.trouble == "what NVML's child says makes no sense: 'somewhere' is not a PCI address"
+    assert sample.trouble == "the output of NVML's child cannot be parsed: 'somewhere' is not a PCI address"
 
 
-class Says:
+class ScriptedChild:
     """A process that says these lines, and nothing more."""
 
     trouble = ""
@@ -194,8 +194,8 @@ WORDS = st.fixed_dictionaries(
 
 
 @given(st.lists(st.binary(max_size=30) | WORDS.map(lambda words: json.dumps(words).encode()), max_size=4))
-def test_whatever_a_child_says_is_a_look(lines: list[bytes]) -> None:
-    probe = Nvml(Says(*lines))
+def test_any_output_of_a_child_makes_a_sample(lines: list[bytes]) -> None:
+    probe = Nvml(ScriptedChild(*lines))
 
     sample = probe.sample(NOW)
 
@@ -204,10 +204,10 @@ def test_whatever_a_child_says_is_a_look(lines: list[bytes]) -> None:
 
 
 def without_a_library(tmp_path: Path) -> Nvml:
-    return Nvml(Process(QUICK, spawn=asking({"LD_LIBRARY_PATH": str(tmp_path)})))
+    return Nvml(ChildProcess(QUICK, spawn=asking({"LD_LIBRARY_PATH": str(tmp_path)})))
 
 
-def test_a_machine_without_the_library_has_nothing_to_tell_and_says_why(tmp_path: Path) -> None:
+def test_a_machine_without_the_library_has_no_readings_and_says_why(tmp_path: Path) -> None:
     probe = without_a_library(tmp_path)
     sample = probe.sample(NOW)
     while "answered" in sample.empty:
@@ -221,8 +221,8 @@ def test_a_machine_without_the_library_has_nothing_to_tell_and_says_why(tmp_path
 NO_LIBRARY = b'{"trouble": "NVML: NVML Shared Library Not Found", "code": 12}'
 
 
-def test_a_machine_without_the_library_is_asked_rarely_and_looked_at_rarely() -> None:
-    process = Says(NO_LIBRARY)
+def test_a_machine_without_the_library_is_asked_rarely_and_read_rarely() -> None:
+    process = ScriptedChild(NO_LIBRARY)
     probe = Nvml(process)
     probe.sample(NOW)
 
@@ -230,9 +230,9 @@ def test_a_machine_without_the_library_is_asked_rarely_and_looked_at_rarely() ->
     assert (probe.every, NvmlPulse(probe).every) == (timedelta(seconds=10), timedelta(seconds=10))
 
 
-def test_gpus_that_were_there_are_asked_for_and_looked_at_as_before() -> None:
+def test_gpus_that_were_there_are_asked_for_and_read_as_before() -> None:
     gpu = b'{"gpus": [{"pci": "00000000:3B:00.0"}], "node": {"nvml.gpus": 1}}'
-    process = Says(gpu, NO_LIBRARY)
+    process = ScriptedChild(gpu, NO_LIBRARY)
     probe = Nvml(process)
     probe.sample(NOW)
 
@@ -241,7 +241,7 @@ def test_gpus_that_were_there_are_asked_for_and_looked_at_as_before() -> None:
 
 
 def test_gpus_that_are_expected_are_asked_for_as_before() -> None:
-    process = Says(NO_LIBRARY)
+    process = ScriptedChild(NO_LIBRARY)
     Nvml(process, expected=8).sample(NOW)
 
     assert process.rests_for is None

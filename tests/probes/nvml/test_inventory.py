@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from healthd.core.api import Device
-from healthd.probes.nvml.inventory import Inventory, inventory, parse_inventory, parse_pci
+from healthd.probes.nvml.inventory import NvmlInventory, inventory, parse_inventory, parse_pci
 from tests.standin.nvml import StandIn
 
 SHORT = timedelta(milliseconds=700)
@@ -18,7 +18,7 @@ GPUS = [
     Device(pci="0000:3c:00.0", uuid="GPU-00000002-0000-4000-8000-000000000000", name="NVIDIA H100 80GB HBM3", index=1),
 ]
 
-Ask = Callable[..., Inventory]
+Ask = Callable[..., NvmlInventory]
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def ask(library: Path, tmp_path: Path) -> Ask:
     """Takes the inventory of two GPUs with the library as these statements say."""
     standin = StandIn(library, tmp_path / "script")
 
-    def ask(*statements: str, deadline: timedelta = timedelta(seconds=60)) -> Inventory:
+    def ask(*statements: str, deadline: timedelta = timedelta(seconds=60)) -> NvmlInventory:
         standin.play("gpus 2", *statements)
         return inventory(deadline, environ=standin.environ)
 
@@ -34,27 +34,27 @@ def ask(library: Path, tmp_path: Path) -> Ask:
 
 
 def test_every_gpu_is_listed_with_its_address_in_our_form(ask: Ask) -> None:
-    assert ask() == Inventory(devices=GPUS)
+    assert ask() == NvmlInventory(devices=GPUS)
 
 
 def test_a_lost_gpu_does_not_hide_the_others(ask: Ask) -> None:
-    assert ask("error nvmlDeviceGetHandleByIndex 1 15") == Inventory(
+    assert ask("error nvmlDeviceGetHandleByIndex 1 15") == NvmlInventory(
         devices=GPUS[:1], unreadable=["GPU 1: GPU is lost"]
     )
 
 
 def test_a_driver_that_says_no_is_a_reason(ask: Ask) -> None:
-    assert ask("error nvmlInit * 9") == Inventory(reason="NVML: Driver Not Loaded")
+    assert ask("error nvmlInit * 9") == NvmlInventory(reason="NVML: Driver Not Loaded")
 
 
 def test_a_driver_that_hangs_is_left_behind(ask: Ask) -> None:
-    assert ask("hang nvmlInit *", deadline=SHORT) == Inventory(
+    assert ask("hang nvmlInit *", deadline=SHORT) == NvmlInventory(
         reason="NVML did not answer within 0.7 s: the driver may hang"
     )
 
 
 def test_a_driver_that_crashes_takes_only_the_child_with_it(ask: Ask) -> None:
-    assert ask("crash nvmlInit") == Inventory(
+    assert ask("crash nvmlInit") == NvmlInventory(
         reason="NVML could not be asked: the child that asks it ended with status -6"
     )
 
@@ -64,7 +64,7 @@ def test_what_a_library_prints_does_not_spoil_the_answer(ask: Ask) -> None:
 
 
 def test_an_address_that_is_none_is_a_reason(ask: Ask) -> None:
-    assert ask("value nvmlDeviceGetPciInfo * somewhere") == Inventory(
+    assert ask("value nvmlDeviceGetPciInfo * somewhere") == NvmlInventory(
         reason="NVML's answer makes no sense: 'somewhere' is not a PCI address"
     )
 
@@ -73,7 +73,7 @@ def test_no_library_is_a_reason(tmp_path: Path) -> None:
     if not inventory().reason:
         pytest.skip("this machine has a real NVML")
 
-    assert inventory() == Inventory(reason="NVML: NVML Shared Library Not Found")
+    assert inventory() == NvmlInventory(reason="NVML: NVML Shared Library Not Found")
 
 
 @pytest.mark.parametrize("answer", [b"", b"no JSON", b"[]", b'{"devices": 3}'])

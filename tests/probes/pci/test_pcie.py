@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from healthd.core.diagnosis.readings import Sample
-from healthd.probes.pci.pcie import Kind, PcieAdvice, PcieErrors, PcieLinks
+from healthd.probes.pci.pcie import FunctionKind, PcieAdvice, PcieErrors, PcieLinks
 from tests.fakes import START
 from tests.probes.pci.tree import (
     ABOVE_GPU,
@@ -24,7 +24,7 @@ from tests.probes.pci.tree import (
     a_bus,
 )
 
-Told = dict[tuple[str, str, str], float | str]
+Values = dict[tuple[str, str, str], float | str]
 
 
 @pytest.fixture
@@ -33,23 +33,23 @@ def bus(tmp_path: Path) -> PciTree:
     return a_bus(tmp_path / "sys")
 
 
-def told(sample: Sample) -> Told:
+def reported(sample: Sample) -> Values:
     """What a sample says, by device, name and part."""
     assert not sample.trouble
     return {(reading.device, reading.name, reading.part): reading.value for reading in sample.readings}
 
 
-def links(bus: PciTree) -> Told:
+def links(bus: PciTree) -> Values:
     """One sample of a new probe."""
-    return told(PcieLinks(bus.sys).sample(START))
+    return reported(PcieLinks(bus.sys).sample(START))
 
 
 def test_machine_without_a_bus_has_no_readings(tmp_path: Path) -> None:
     for probe in (PcieLinks(tmp_path), PcieErrors(tmp_path), PcieAdvice(tmp_path)):
-        assert told(probe.sample(START)) == {}
+        assert reported(probe.sample(START)) == {}
 
 
-def test_link_is_told_with_what_both_ends_can_do(bus: PciTree) -> None:
+def test_link_is_reported_with_what_both_ends_can_do(bus: PciTree) -> None:
     bus.put(NIC, "current_link_width", "8")
     bus.put(ABOVE_NIC, "max_link_speed", "16.0 GT/s PCIe")
 
@@ -61,7 +61,7 @@ def test_link_is_told_with_what_both_ends_can_do(bus: PciTree) -> None:
     assert seen[NIC, "pcie.rdma_full_speed", ""] == 16.0
 
 
-def test_link_of_a_switch_is_told_once_at_its_lower_end(bus: PciTree) -> None:
+def test_link_of_a_switch_is_reported_once_at_its_lower_end(bus: PciTree) -> None:
     bus.put(UPSTREAM, "current_link_width", "4")
 
     uplinks = {key: value for key, value in links(bus).items() if key[1].startswith("pcie.uplink")}
@@ -75,7 +75,7 @@ def test_link_of_a_switch_is_told_once_at_its_lower_end(bus: PciTree) -> None:
     }
 
 
-def test_speed_of_a_gpu_is_not_told_because_it_saves_power(bus: PciTree) -> None:
+def test_speed_of_a_gpu_is_not_reported_because_it_saves_power(bus: PciTree) -> None:
     assert not any(name.startswith("pcie.gpu") and "speed" in name for _, name, _ in links(bus))
 
 
@@ -97,15 +97,15 @@ def test_rdma_device_is_watched_once_its_driver_is_loaded(bus: PciTree) -> None:
     probe.sample(START)
     bus.put(late, "infiniband/mlx5_2", "")
 
-    assert told(probe.sample(START))[late, "pcie.rdma_state", ""] == "present"
+    assert reported(probe.sample(START))[late, "pcie.rdma_state", ""] == "present"
 
 
-def test_device_that_goes_away_is_told_as_gone(bus: PciTree) -> None:
+def test_device_that_goes_away_is_reported_as_gone(bus: PciTree) -> None:
     probe = PcieLinks(bus.sys)
     probe.sample(START)
     bus.remove(GPU)
 
-    seen = told(probe.sample(START))
+    seen = reported(probe.sample(START))
 
     assert seen[GPU, "pcie.gpu_state", ""] == "gone"
     assert (GPU, "pcie.gpu_width", "") not in seen
@@ -118,13 +118,13 @@ def test_device_that_comes_back_is_present(bus: PciTree) -> None:
     probe.sample(START)
     bus.add(DISK, "0x010802", "0x144d", below=ROOT_PORT, width=4)
 
-    assert told(probe.sample(START))[DISK, "pcie.nvme_state", ""] == "present"
+    assert reported(probe.sample(START))[DISK, "pcie.nvme_state", ""] == "present"
 
 
 def test_device_that_an_earlier_agent_saw_is_missed(bus: PciTree) -> None:
-    probe = PcieLinks(bus.sys, expected=[("0000:08:00.0", Kind.GPU)])
+    probe = PcieLinks(bus.sys, expected=[("0000:08:00.0", FunctionKind.GPU)])
 
-    assert told(probe.sample(START))["0000:08:00.0", "pcie.gpu_state", ""] == "gone"
+    assert reported(probe.sample(START))["0000:08:00.0", "pcie.gpu_state", ""] == "gone"
 
 
 def test_bus_that_lists_nothing_any_more_is_not_seen_rather_than_empty(bus: PciTree) -> None:
@@ -139,7 +139,7 @@ def test_bus_that_lists_nothing_any_more_is_not_seen_rather_than_empty(bus: PciT
 
 
 def test_bus_that_an_earlier_agent_saw_is_missed(tmp_path: Path) -> None:
-    assert PcieLinks(tmp_path, [(GPU, Kind.GPU)]).sample(START).trouble
+    assert PcieLinks(tmp_path, [(GPU, FunctionKind.GPU)]).sample(START).trouble
 
 
 def test_device_whose_config_space_is_all_ones_is_silent(bus: PciTree) -> None:
@@ -182,7 +182,7 @@ def test_error_counters_are_read_at_both_ends_of_a_link(bus: PciTree) -> None:
     bus.put(GPU, "aer_dev_correctable", "RxErr 0\nBadTLP 7\nNonFatalErr 9\nTOTAL_ERR_COR 16")
     bus.put(ABOVE_GPU, "aer_dev_fatal", "DLP 1\nTOTAL_ERR_FATAL 1")
 
-    seen = told(PcieErrors(bus.sys).sample(START))
+    seen = reported(PcieErrors(bus.sys).sample(START))
 
     assert seen[GPU, "pcie.aer_correctable", "BadTLP"] == 7
     assert seen[ABOVE_GPU, "pcie.aer_fatal", ""] == 1
@@ -193,35 +193,35 @@ def test_error_counters_are_read_at_both_ends_of_a_link(bus: PciTree) -> None:
 def test_unsupported_requests_are_no_errors(bus: PciTree) -> None:
     bus.put(GPU, "aer_dev_nonfatal", "TLP 2\nUnsupReq 5\nTOTAL_ERR_NONFATAL 7")
 
-    assert told(PcieErrors(bus.sys).sample(START))[GPU, "pcie.aer_nonfatal", ""] == 2
+    assert reported(PcieErrors(bus.sys).sample(START))[GPU, "pcie.aer_nonfatal", ""] == 2
 
 
 def test_error_counters_that_make_no_sense_are_left_out(bus: PciTree) -> None:
     for name in ("aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal"):
         bus.put(GPU, name, "BadTLP many\nRxErr\n\n1 2 3")
 
-    assert not any(device == GPU for device, _, _ in told(PcieErrors(bus.sys).sample(START)))
+    assert not any(device == GPU for device, _, _ in reported(PcieErrors(bus.sys).sample(START)))
 
 
 def test_iommu_domain_of_a_device(bus: PciTree) -> None:
     bus.translate(GPU, "DMA-FQ")
 
-    assert told(PcieAdvice(bus.sys).sample(START)) == {(GPU, "pcie.iommu", ""): "DMA-FQ"}
+    assert reported(PcieAdvice(bus.sys).sample(START)) == {(GPU, "pcie.iommu", ""): "DMA-FQ"}
 
 
 def test_iommu_domain_where_the_kernels_folder_is_mounted_elsewhere(bus: PciTree, tmp_path: Path) -> None:
     bus.translate(GPU, "identity")
     elsewhere = (bus.sys / "kernel").rename(tmp_path / "kernel")
 
-    assert told(PcieAdvice(bus.sys).sample(START)) == {}
-    assert told(PcieAdvice(bus.sys, elsewhere).sample(START)) == {(GPU, "pcie.iommu", ""): "identity"}
+    assert reported(PcieAdvice(bus.sys).sample(START)) == {}
+    assert reported(PcieAdvice(bus.sys, elsewhere).sample(START)) == {(GPU, "pcie.iommu", ""): "identity"}
 
 
 @pytest.mark.parametrize(("control", "word"), [(0x0000, "off"), (0x0001, "off"), (0x001D, "on"), (0x0008, "on")])
 def test_port_that_sends_peers_up_to_the_processor(bus: PciTree, control: int, word: str) -> None:
     bus.put_config(ABOVE_GPU, config_space((0x0001, 0), (0x000D, control)))
 
-    assert told(PcieAdvice(bus.sys).sample(START)) == {(ABOVE_GPU, "pcie.acs_redirect", ""): word}
+    assert reported(PcieAdvice(bus.sys).sample(START)) == {(ABOVE_GPU, "pcie.acs_redirect", ""): word}
 
 
 @pytest.mark.parametrize(
@@ -232,10 +232,10 @@ def test_port_that_sends_peers_up_to_the_processor(bus: PciTree, control: int, w
         pytest.param(b"\xff" * 4096, id="a device that is gone"),
     ],
 )
-def test_config_space_that_tells_nothing(bus: PciTree, space: bytes) -> None:
+def test_config_space_that_reports_nothing(bus: PciTree, space: bytes) -> None:
     bus.put_config(ABOVE_GPU, space)
 
-    assert told(PcieAdvice(bus.sys).sample(START)) == {}
+    assert reported(PcieAdvice(bus.sys).sample(START)) == {}
 
 
 def test_list_of_capabilities_that_bites_its_own_tail_ends(bus: PciTree) -> None:
@@ -243,7 +243,7 @@ def test_list_of_capabilities_that_bites_its_own_tail_ends(bus: PciTree) -> None
     loop[0x100:0x104] = (0x0001 | 1 << 16 | 0x100 << 20).to_bytes(4, "little")
     bus.put_config(ABOVE_GPU, bytes(loop))
 
-    assert told(PcieAdvice(bus.sys).sample(START)) == {}
+    assert reported(PcieAdvice(bus.sys).sample(START)) == {}
 
 
 def config_space(*capabilities: tuple[int, int]) -> bytes:

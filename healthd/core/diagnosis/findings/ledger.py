@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from healthd.core.api.model import Action, Blame, Evidence, Finding, KernelRecord, Severity, Verdict
+from healthd.core.api.model import Blame, Evidence, Finding, KernelRecord, RepairAction, Severity, Verdict
 from healthd.core.config import JudgePolicy
-from healthd.core.diagnosis.blindness import NOT_BLIND, said_of
+from healthd.core.diagnosis.blindness import NOT_BLIND, blindness_text
 from healthd.core.diagnosis.causes import is_the_kernels, with_cause
 from healthd.core.diagnosis.findings import life
 from healthd.core.diagnosis.findings.tally import Tally, counted
@@ -47,8 +47,8 @@ LONGEST_EVIDENCE = 400
 CLOCK_DRIFTS = timedelta(minutes=1)
 """A timestamp further ahead comes from a clock that was set back since."""
 
-RESET_CLEARS = frozenset({Action.NONE, Action.CHECK_APP, Action.RESTART_APP, Action.RESET_GPU})
-REBOOT_CLEARS = RESET_CLEARS | {Action.REBOOT_NODE}
+RESET_CLEARS = frozenset({RepairAction.NONE, RepairAction.CHECK_APP, RepairAction.RESTART_APP, RepairAction.RESET_GPU})
+REBOOT_CLEARS = RESET_CLEARS | {RepairAction.REBOOT_NODE}
 """A fault that a person must check, or that needs a new part, survives a reboot."""
 
 LONGEST_LOAD = timedelta(minutes=10)
@@ -119,14 +119,14 @@ class Ledger:
             return self
         partial, text = stitch(self.partial, record.text)
         ledger = self if partial is self.partial else replace(self, partial=partial)
-        told = [one for one in self._judged(text) if not self._is_settled(one.device, record, repaired_at, now)]
-        if not told:
+        same = [one for one in self._judged(text) if not self._is_settled(one.device, record, repaired_at, now)]
+        if not same:
             return ledger
         seen = Evidence(
             source=record.source, at=record.at, text=text[:LONGEST_EVIDENCE], sequence=record.sequence, job=job
         )
         ledger = ledger.decay(now)
-        for judgement in told:
+        for judgement in same:
             ledger = ledger.ingest_judgement(judgement, seen, record.boot_id)
         return ledger
 
@@ -188,8 +188,10 @@ class Ledger:
         """
         if load is Load.BEGINS:
             return replace(self, reload=Reload(at, None))
-        is_told = self.reload.began is not None and self.reload.done is None and at - self.reload.began <= LONGEST_LOAD
-        began = self.reload.began if is_told and self.reload.began is not None else at - USUAL_LOAD
+        is_reported = (
+            self.reload.began is not None and self.reload.done is None and at - self.reload.began <= LONGEST_LOAD
+        )
+        began = self.reload.began if is_reported and self.reload.began is not None else at - USUAL_LOAD
         entries = _cleared(self.entries, "reset", began, lambda one: _is_from_before(one, began, RESET_CLEARS))
         return replace(self, entries=entries, reload=Reload(began, at))
 
@@ -206,9 +208,9 @@ class Ledger:
             device=NODE,
             rule=KMSG_LOST,
             severity=Severity.WARNING,
-            action=Action.NONE,
+            action=RepairAction.NONE,
             blame=Blame.NODE,
-            message=f"{total} kernel records were lost before they could be read; faults told in them were not seen.",
+            message=f"{total} kernel records were lost before they could be read; faults in them were not seen.",
             raised_at=old.raised_at if old else first,
             last_at=last,
             boot_id=boot_id,
@@ -218,9 +220,9 @@ class Ledger:
 
     def believe(self, finding: Finding) -> Ledger:
         """Add a finding that is stored elsewhere. It joins the active finding of the same fault by another witness."""
-        for told in self.standing:
-            if told.device == finding.device and _is_one_fault(told, finding):
-                return replace(self, entries=_put(self.entries, life.believed(told, finding)))
+        for same in self.standing:
+            if same.device == finding.device and _is_one_fault(same, finding):
+                return replace(self, entries=_put(self.entries, life.believed(same, finding)))
         return replace(self, entries=_put(self.entries, finding))
 
     def clear_by_repair(self, at: datetime, noticed: datetime | None = None) -> Ledger:
@@ -275,7 +277,7 @@ class Ledger:
         worth_knowing = [finding for finding in standing if _degrades(finding)]
         if blind:
             besides = f" Besides, {_reason(worth_knowing)}" if worth_knowing else ""
-            return Verdict.UNKNOWN, f"{said_of(blind)}{besides}"
+            return Verdict.UNKNOWN, f"{blindness_text(blind)}{besides}"
         if worth_knowing:
             return Verdict.DEGRADED, _reason(worth_knowing)
         if self.standing:
@@ -293,8 +295,8 @@ def _is_believed(record: KernelRecord, *, trust_user_space: bool) -> bool:
 def _ingested(entries: Entries, judgement: Judgement, seen: Evidence, boot_id: str, policy: JudgePolicy) -> Entries:
     if root := _root_of(entries, judgement, seen.at):
         return _put(entries, life.with_evidence(root, seen, boot_id))
-    if told := _told_already(entries, judgement):
-        return _put(entries, life.joined(told, judgement, seen, boot_id))
+    if same := _same_fault(entries, judgement):
+        return _put(entries, life.joined(same, judgement, seen, boot_id))
     old = entries.get(f"{judgement.device}/{judgement.rule}")
     if old is not None and life.is_counted(old, seen, boot_id):
         return entries
@@ -321,7 +323,7 @@ def _root_of(entries: Entries, judgement: Judgement, at: datetime) -> Finding | 
     return next((finding for finding in _fresh(entries, judgement.device, at) if finding.rule in causes), None)
 
 
-def _told_already(entries: Entries, judgement: Judgement) -> Finding | None:
+def _same_fault(entries: Entries, judgement: Judgement) -> Finding | None:
     """
     The active finding of the same fault by another kind of witness. A rule in shadow joins no other.
 
@@ -336,9 +338,9 @@ def _told_already(entries: Entries, judgement: Judgement) -> Finding | None:
     return None
 
 
-def _is_one_fault(told: Finding, other: Finding) -> bool:
-    both_the_kernels = is_the_kernels(told.rule) and is_the_kernels(other.rule)
-    return bool(other.cause) and told.cause == other.cause and not told.shadow and not both_the_kernels
+def _is_one_fault(same: Finding, other: Finding) -> bool:
+    both_the_kernels = is_the_kernels(same.rule) and is_the_kernels(other.rule)
+    return bool(other.cause) and same.cause == other.cause and not same.shadow and not both_the_kernels
 
 
 def _advised(entries: Entries, finding: Finding, at: datetime) -> Finding:
@@ -370,7 +372,7 @@ def _taken_back(entries: Entries, device: str, at: datetime) -> Entries:
     return _cleared(entries, "reset", at, is_put_right)
 
 
-def _is_from_before(finding: Finding, began: datetime, actions: Container[Action]) -> bool:
+def _is_from_before(finding: Finding, began: datetime, actions: Container[RepairAction]) -> bool:
     """
     Whether a load of the driver that began at *began* cleared the fault of *finding* on a GPU. *actions*: the actions
     to which the load is equal.
@@ -378,7 +380,7 @@ def _is_from_before(finding: Finding, began: datetime, actions: Container[Action
     It does not where another witness has seen the fault too and goes on watching it. It does not clear faults of jobs
     either, which are counted.
     """
-    asks = finding.quarantines or finding.action is Action.RESET_GPU
+    asks = finding.quarantines or finding.action is RepairAction.RESET_GPU
     is_its = finding.device != NODE and is_the_drivers(finding.rule) and not finding.also
     return is_its and asks and finding.action in actions and finding.last_at < began
 
@@ -395,8 +397,8 @@ def _ended(entries: Entries, judgement: Judgement, at: datetime) -> Entries:
     """The kernel reports the end. A fault that other witnesses report too ends when all of them see the end."""
 
     def is_over(finding: Finding) -> bool:
-        is_told = (finding.device, finding.rule) == (judgement.device, judgement.rule) and not finding.also
-        return is_told and finding.last_at <= at
+        is_reported = (finding.device, finding.rule) == (judgement.device, judgement.rule) and not finding.also
+        return is_reported and finding.last_at <= at
 
     return _cleared(entries, "recovered", at, is_over)
 

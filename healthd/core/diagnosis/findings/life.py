@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from healthd.core.api.model import Action, Blame, Evidence, Finding, Severity
+from healthd.core.api.model import Blame, Evidence, Finding, RepairAction, Severity
 from healthd.core.diagnosis.causes import stands_for
 from healthd.core.diagnosis.judgement import Judgement, without_advice
 from healthd.core.diagnosis.tiers import ADVICE
@@ -55,13 +55,13 @@ def repeated(old: Finding, judgement: Judgement, seen: Evidence, boot_id: str) -
 
 def joined(finding: Finding, judgement: Judgement, seen: Evidence, boot_id: str) -> Finding:
     """The finding with one more witness of the same fault. It ends by itself only if every witness lets it end."""
-    told = msgspec.structs.replace(
+    merged = msgspec.structs.replace(
         with_evidence(finding, seen, boot_id),
         also=sorted({*finding.also, judgement.rule} - {finding.rule}),
         parts=sorted({*finding.parts, *judgement.parts}),
         watched=_may_end(finding, judgement),
     )
-    return _taken_over(told, judgement) if _is_worse(judgement, finding) else told
+    return _taken_over(merged, judgement) if _is_worse(judgement, finding) else merged
 
 
 def believed(finding: Finding, other: Finding) -> Finding:
@@ -78,10 +78,10 @@ def _may_end(finding: Finding, judgement: Judgement) -> bool:
     """A witness sees the end, and the reports of the others do not count for ever."""
     if not finding.watched and not judgement.watched:
         return False
-    told = [] if finding.watched else [(rule, finding.quarantines) for rule in (finding.rule, *finding.also)]
+    merged = [] if finding.watched else [(rule, finding.quarantines) for rule in (finding.rule, *finding.also)]
     if not judgement.watched:
-        told.append((judgement.rule, judgement.quarantines))
-    return all(stands_for(rule) is not None and not quarantines for rule, quarantines in told)
+        merged.append((judgement.rule, judgement.quarantines))
+    return all(stands_for(rule) is not None and not quarantines for rule, quarantines in merged)
 
 
 def flapped(finding: Finding, old: Finding) -> Finding:
@@ -136,14 +136,15 @@ def came_back(finding: Finding, remedy: str) -> Finding:
     return msgspec.structs.replace(
         finding,
         severity=Severity.FATAL,
-        action=Action.CONTACT_SUPPORT,
-        message=f"{without_advice(finding.message)} It came back after a {remedy}. {ADVICE[Action.CONTACT_SUPPORT]}",
+        action=RepairAction.CONTACT_SUPPORT,
+        message=f"{without_advice(finding.message)} It came back after a {remedy}. "
+        f"{ADVICE[RepairAction.CONTACT_SUPPORT]}",
     )
 
 
 def overruled(finding: Finding, advice: Finding) -> Finding:
     """The finding with the action that the driver asks for by Xid 154, unless that takes nothing out of service."""
-    if not advice.quarantines or finding.action is Action.CONTACT_SUPPORT or finding.shadow:
+    if not advice.quarantines or finding.action is RepairAction.CONTACT_SUPPORT or finding.shadow:
         return finding
     return msgspec.structs.replace(
         finding,
@@ -162,10 +163,10 @@ def suspected(finding: Finding, jobs: set[str]) -> Finding:
     return msgspec.structs.replace(
         finding,
         severity=Severity.ERROR,
-        action=Action.INSPECT,
+        action=RepairAction.INSPECT,
         blame=Blame.DEVICE,
         quarantines=True,
-        message=f"{finding.rule} on {finding.device} in {who}: suspect the device. {ADVICE[Action.INSPECT]}",
+        message=f"{finding.rule} on {finding.device} in {who}: suspect the device. {ADVICE[RepairAction.INSPECT]}",
     )
 
 
@@ -201,7 +202,7 @@ def _is_worse(judgement: Judgement, old: Finding) -> bool:
 def _newest(evidence: list[Evidence]) -> list[Evidence]:
     """Drop the oldest, first one whose job a newer one has too: a burst of one job must not hide the others."""
     while len(evidence) > KEPT_EVIDENCE:
-        told_again = [at for at, one in enumerate(evidence) if one.job in {later.job for later in evidence[at + 1 :]}]
-        dropped = told_again[0] if told_again else 0
+        repeated = [at for at, one in enumerate(evidence) if one.job in {later.job for later in evidence[at + 1 :]}]
+        dropped = repeated[0] if repeated else 0
         evidence = [one for at, one in enumerate(evidence) if at != dropped]
     return evidence

@@ -9,10 +9,10 @@ from healthd.core.diagnosis.klog.host import parse_host
 from healthd.core.diagnosis.klog.kernel import parse_kernel
 from healthd.core.diagnosis.klog.message import (
     CONTRACT,
-    Kind,
     LinkFault,
     Load,
     Message,
+    MessageKind,
     Mig,
     first_address,
     normal_address,
@@ -20,7 +20,7 @@ from healthd.core.diagnosis.klog.message import (
 from healthd.core.diagnosis.klog.network import parse_network
 from healthd.core.diagnosis.klog.nvidia import parse_nvidia
 from healthd.core.diagnosis.klog.oom import OomKill, parse_oom_kill
-from healthd.core.diagnosis.klog.prefix import LONGEST_PREFIX, KernelLine, parse_line, says_who_wrote, unescape
+from healthd.core.diagnosis.klog.prefix import LONGEST_PREFIX, KernelLine, names_its_writer, parse_line, unescape
 from healthd.core.diagnosis.klog.process import begins_with_a_name, parse_process, without_names
 from healthd.core.diagnosis.klog.stitch import Partial, stitch
 from healthd.core.diagnosis.klog.storage import parse_storage
@@ -31,21 +31,21 @@ __all__ = [
     "LONGEST_PREFIX",
     "TAGGED",
     "KernelLine",
-    "Kind",
     "LinkFault",
     "Load",
     "Message",
+    "MessageKind",
     "Mig",
     "OomKill",
     "Partial",
     "begins_with_a_name",
     "first_address",
     "is_of_its_device",
+    "names_its_writer",
     "normal_address",
     "parse_line",
     "parse_message",
     "parse_oom_kill",
-    "says_who_wrote",
     "stitch",
     "unescape",
     "without_names",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from healthd.core.diagnosis.klog.message import FULL_ADDRESS, Kind, Message, first_address
+from healthd.core.diagnosis.klog.message import FULL_ADDRESS, Message, MessageKind, first_address
 from healthd.core.diagnosis.klog.oom import parse_oom
 from healthd.core.diagnosis.klog.process import without_names
 
@@ -66,10 +66,10 @@ _MCE_STATUS = re.compile(
 def parse_host(text: str) -> Message | None:
     """Read a PCIe error, a machine check or an OOM kill; None if it is none of these."""
     if _AER.match(text):
-        return Message(kind=Kind.AER, text=text, pci=first_address(text), fatal=_aer_fatal(text))
+        return Message(kind=MessageKind.AER, text=text, pci=first_address(text), fatal=_aer_fatal(text))
     if _MCE.match(text):
         plain = without_names(text)
-        return Message(kind=Kind.MCE, text=text, pci=first_address(plain), fatal=_mce_fatal(plain))
+        return Message(kind=MessageKind.MCE, text=text, pci=first_address(plain), fatal=_mce_fatal(plain))
     return parse_oom(text)
 
 

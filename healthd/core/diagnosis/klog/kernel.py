@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from healthd.core.diagnosis.klog.message import FULL_ADDRESS, Kind, Message, first_address
+from healthd.core.diagnosis.klog.message import FULL_ADDRESS, Message, MessageKind, first_address
 
 _STALL = re.compile(
     r"INFO: task .{1,80}?:[0-9]{1,10} (?:<\w{1,16}> )?(?:is )?blocked "
@@ -52,11 +52,11 @@ _PCIE = re.compile(
     re.ASCII,
 )
 _GRAMMARS = (
-    (Kind.STALL, _STALL),
-    (Kind.OOPS, _OOPS),
-    (Kind.NMI, _NMI),
-    (Kind.THERMAL, _THERMAL),
-    (Kind.PCIE, _PCIE),
+    (MessageKind.STALL, _STALL),
+    (MessageKind.OOPS, _OOPS),
+    (MessageKind.NMI, _NMI),
+    (MessageKind.THERMAL, _THERMAL),
+    (MessageKind.PCIE, _PCIE),
 )
 
 
@@ -64,8 +64,8 @@ def parse_kernel(text: str) -> Message | None:
     """Read a message of the kernel about itself; None if it is none of these."""
     for kind, grammar in _GRAMMARS:
         if grammar.match(text):
-            pci = first_address(text) if kind is Kind.PCIE else None
-            return Message(kind=kind, text=text, pci=pci, fatal=_is_long(text) if kind is Kind.STALL else None)
+            pci = first_address(text) if kind is MessageKind.PCIE else None
+            return Message(kind=kind, text=text, pci=pci, fatal=_is_long(text) if kind is MessageKind.STALL else None)
     return None
 
 

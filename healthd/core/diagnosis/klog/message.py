@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Kind(StrEnum):
+class MessageKind(StrEnum):
     """Which family of messages; the `kind` of `healthd klog --json`."""
 
     XID = "xid"
@@ -41,15 +41,15 @@ class Kind(StrEnum):
 
 CONTRACT = frozenset(
     {
-        Kind.XID,
-        Kind.SXID,
-        Kind.NVRM,
-        Kind.AER,
-        Kind.MLX5,
-        Kind.EFA,
-        Kind.IB,
-        Kind.MCE,
-        Kind.OOM,
+        MessageKind.XID,
+        MessageKind.SXID,
+        MessageKind.NVRM,
+        MessageKind.AER,
+        MessageKind.MLX5,
+        MessageKind.EFA,
+        MessageKind.IB,
+        MessageKind.MCE,
+        MessageKind.OOM,
     }
 )
 """The kinds that `healthd klog --json` has always had. Scripts may rely on these unless they ask for more."""
@@ -91,7 +91,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     *process*: never act on it, and escape it for a terminal.
     """
 
-    kind: Kind
+    kind: MessageKind
     text: str
     xid: int | None = None
     sxid: int | None = None

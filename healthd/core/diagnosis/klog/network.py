@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from healthd.core.diagnosis.klog.message import FULL_ADDRESS, Kind, Message, first_address
+from healthd.core.diagnosis.klog.message import FULL_ADDRESS, Message, MessageKind, first_address
 
 _MLX5 = re.compile(
     rf"mlx5(?:_\w{{1,48}})?(?:\.sf mlx5_core\.sf\.\d{{1,6}})?(?: ?{FULL_ADDRESS})?(?: [\w.@-]{{1,32}})?"
@@ -39,7 +39,12 @@ _NET = re.compile(
 
 def parse_network(text: str) -> Message | None:
     """Parse a message of a network driver. None if it has another source."""
-    for kind, grammar in ((Kind.MLX5, _MLX5), (Kind.EFA, _EFA), (Kind.IB, _IB), (Kind.NET, _NET)):
+    for kind, grammar in (
+        (MessageKind.MLX5, _MLX5),
+        (MessageKind.EFA, _EFA),
+        (MessageKind.IB, _IB),
+        (MessageKind.NET, _NET),
+    ):
         if grammar.match(text):
             return Message(kind=kind, text=text, pci=first_address(text))
     return None

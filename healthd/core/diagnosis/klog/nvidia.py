@@ -14,10 +14,10 @@ import re
 from healthd.core.diagnosis.klog.message import (
     ADDRESS,
     FULL_ADDRESS,
-    Kind,
     LinkFault,
     Load,
     Message,
+    MessageKind,
     Mig,
     first_address,
     normal_address,
@@ -86,10 +86,10 @@ def parse_nvidia(text: str) -> Message | None:
     if found := _SXID.match(text):
         return _parse_sxid(text, found)
     if _QUOTES_A_CLIENT.match(text):
-        return Message(kind=Kind.NVRM, text=text)
+        return Message(kind=MessageKind.NVRM, text=text)
     if _MODULE.match(text) and not _NOISE.match(text):
         is_lost = _LOST.match(text) is not None
-        return Message(kind=Kind.NVRM, text=text, pci=_module_address(text), gpu_lost=is_lost, load=_load(text))
+        return Message(kind=MessageKind.NVRM, text=text, pci=_module_address(text), gpu_lost=is_lost, load=_load(text))
     return None
 
 
@@ -106,7 +106,7 @@ def _parse_xid(text: str, found: re.Match[str]) -> Message:
     process, rest = _take_name(rest)
     detail = rest.lstrip(", ").strip()
     return Message(
-        kind=Kind.XID,
+        kind=MessageKind.XID,
         text=text,
         xid=code,
         pci=_xid_address(found),
@@ -181,7 +181,7 @@ def _parse_sxid(text: str, found: re.Match[str]) -> Message:
     detail = text[found.end() :].lstrip(", ").strip()
     word = detail.partition(",")[0].strip().lower()
     return Message(
-        kind=Kind.SXID,
+        kind=MessageKind.SXID,
         text=text,
         sxid=int(found["code"]),
         pci=normal_address(found["pci"]),

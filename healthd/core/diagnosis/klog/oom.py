@@ -15,7 +15,7 @@ import re
 
 import msgspec
 
-from healthd.core.diagnosis.klog.message import Kind, Message
+from healthd.core.diagnosis.klog.message import Message, MessageKind
 from healthd.core.diagnosis.klog.process import begins_with_a_name
 
 _KILLED = re.compile(
@@ -63,10 +63,10 @@ class OomKill(msgspec.Struct, frozen=True, kw_only=True):
 def parse_oom(text: str) -> Message | None:
     """The reaper's line only repeats a kill that was reported before, so it names no process here."""
     if found := _KILLED.match(text) or _TASK.match(text):
-        return Message(kind=Kind.OOM, text=text, pid=int(found["pid"]), process=found["process"])
+        return Message(kind=MessageKind.OOM, text=text, pid=int(found["pid"]), process=found["process"])
     if found := _NUMBER.match(text):
-        return Message(kind=Kind.OOM, text=text, pid=int(found["pid"]))
-    return Message(kind=Kind.OOM, text=text) if _REST.match(text) else None
+        return Message(kind=MessageKind.OOM, text=text, pid=int(found["pid"]))
+    return Message(kind=MessageKind.OOM, text=text) if _REST.match(text) else None
 
 
 def parse_oom_kill(text: str) -> OomKill | None:

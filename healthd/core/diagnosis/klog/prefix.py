@@ -40,7 +40,7 @@ _CLOCK_ONLY = re.compile(rf"{_CLOCK}(?=\s)")
 _UNIX = re.compile(r"\d{9,11}\.\d{1,9}(?=\s)")
 _DELTA = r"<\s{0,12}\d{1,9}\.\d{1,9}\s?>"
 _SECONDS = re.compile(rf"\[(?:\s{{0,12}}\d{{1,12}}\.\d{{1,9}}(?: {_DELTA}|\s{{1,24}})?|{_DELTA})\]")
-_PEOPLE = re.compile(
+_USER_FACILITY = re.compile(
     rf"\[\s{{0,8}}(?:\+\d{{1,8}}\.\d{{1,9}}|[^\W\d_]{{3}} {{0,2}}\d{{1,2}} \d{{1,2}}:\d{{2}}"
     rf"|[^\]\[]{{3,40}} {_CLOCK}(?: [A-Z]{{2,5}})? \d{{4}}(?: {_DELTA})?"
     rf"|[^\]\[]{{3,40}} \d{{4}} {_CLOCK})\]"
@@ -97,11 +97,11 @@ def parse_line(line: str) -> KernelLine | None:
     end = _after_header(head)
     if end is None:
         return None
-    end = _skip(head, end, _SECONDS, _PEOPLE, _CALLER)
+    end = _skip(head, end, _SECONDS, _USER_FACILITY, _CALLER)
     return KernelLine(text=line[end:].lstrip("\ufeff \t").removesuffix("**").rstrip("`"))
 
 
-def says_who_wrote(line: str) -> bool:
+def names_its_writer(line: str) -> bool:
     """
     Whether *line*, which `parse_line` can read, names its writer, as plain dmesg does not.
 
@@ -168,7 +168,7 @@ def _after_decoded_time(head: str, at: int) -> int:
 
 def _after_stamp(head: str, at: int) -> int:
     """The position after `<stamp> <host> kernel:`, or after a bare timestamp, or *at* itself."""
-    for stamp in (_SECONDS, _DATE, _ISO, _PEOPLE, _WEEKDAY_ISO, _UNIX, _CLOCK_ONLY):
+    for stamp in (_SECONDS, _DATE, _ISO, _USER_FACILITY, _WEEKDAY_ISO, _UNIX, _CLOCK_ONLY):
         if found := stamp.match(head, at):
             return _after_tag(head, found.end())
     tag = _TAG.match(head, at)

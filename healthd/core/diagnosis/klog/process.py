@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 
-from healthd.core.diagnosis.klog.message import Kind, Message
+from healthd.core.diagnosis.klog.message import Message, MessageKind
 
 COMM_LENGTH = 15
 """The kernel keeps this many bytes of the name of a process or an interface."""
@@ -123,10 +123,10 @@ def begins_with_a_name(text: str) -> bool:
 def parse_process(text: str) -> Message | None:
     """Parse a message that begins with the name of a process: out of memory, or a crash in a library of GPUs."""
     if found := _OOM_INVOKED.match(text):
-        return Message(kind=Kind.OOM, text=text, process=found["process"])
+        return Message(kind=MessageKind.OOM, text=text, process=found["process"])
     if found := _CRASH.match(text):
         pid, process = found["pid"] or found["trapped_pid"], found["process"] or found["trapped"]
-        return Message(kind=Kind.CRASH, text=text, pid=int(pid), process=process)
+        return Message(kind=MessageKind.CRASH, text=text, pid=int(pid), process=process)
     return None
 
 

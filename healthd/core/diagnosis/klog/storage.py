@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from healthd.core.diagnosis.klog.message import FULL_ADDRESS, Kind, Message, first_address
+from healthd.core.diagnosis.klog.message import FULL_ADDRESS, Message, MessageKind, first_address
 
 _DISK = re.compile(
     rf"nvme(?: nvme[0-9]{{1,5}}| {FULL_ADDRESS}|[0-9]{{1,5}}(?:c[0-9]{{1,5}})?(?:n[0-9]{{1,5}})?): "
@@ -36,7 +36,7 @@ _FILESYSTEM = re.compile(
 def parse_storage(text: str) -> Message | None:
     """Read a message about a disk or a file system; None if it is about neither."""
     if _DISK.match(text):
-        return Message(kind=Kind.DISK, text=text, pci=first_address(text))
+        return Message(kind=MessageKind.DISK, text=text, pci=first_address(text))
     if _FILESYSTEM.match(text):
-        return Message(kind=Kind.FILESYSTEM, text=text)
+        return Message(kind=MessageKind.FILESYSTEM, text=text)
     return None

@@ -27,7 +27,7 @@ _PRESENCE = (
         test=Is(frozenset({"no"})),
         tier="suspect",
         blame=Blame.DEVICE,
-        summary="DCGM no longer tells of the GPU, but of others",
+        summary="DCGM no longer reports the GPU, but others",
         holds=2 * _MINUTE,
         same_as="gpu-lost",
         source="dcgm-exporter issue 348: a GPU that falls off the bus disappears from its page",
@@ -170,7 +170,7 @@ _HEAT = (
         test=Is(frozenset({"yes"})),
         tier="ticket",
         blame=Blame.NODE,
-        summary="the machine's power supply tells the GPU to slow down",
+        summary="the machine's power supply makes the GPU slow down",
         holds=6 * _MINUTE,
         same_as="power-brake",
         source=_REASONS,
@@ -248,9 +248,9 @@ _WATCHED = (
 
 
 def _health(watch: str, what: str, blame: Blame) -> tuple[Rule, Rule]:
-    told = f"dcgm-health-{watch.replace('_', '-')}"
+    rule_name = f"dcgm-health-{watch.replace('_', '-')}"
     failed = Rule(
-        name=told,
+        name=rule_name,
         reads=f"dcgm.health.{watch}",
         test=Is(frozenset({"fail"})),
         tier="serious",
@@ -261,7 +261,7 @@ def _health(watch: str, what: str, blame: Blame) -> tuple[Rule, Rule]:
         source=_WATCHES,
     )
     warned = Rule(
-        name=f"{told}-warns",
+        name=f"{rule_name}-warns",
         reads=f"dcgm.health.{watch}",
         test=Is(frozenset({"warn"})),
         tier="record" if watch in {"thermal", "power"} else "ticket",
@@ -283,7 +283,7 @@ _XIDS = tuple(
         test=Grows(1, _HOUR),
         tier="serious",
         blame=rule.blame,
-        summary=f"DCGM tells of Xid {rule.reads.rpartition('.')[2]}",
+        summary=f"DCGM reports Xid {rule.reads.rpartition('.')[2]}",
         clears_after=_HOUR,
         same_as=rule.same_as,
         source="NVIDIA Xid catalog; DCGM learns of Xids from NVML's events",

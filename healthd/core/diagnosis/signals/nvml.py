@@ -21,7 +21,7 @@ _TEN_MINUTES = timedelta(minutes=10)
 _HOUR = timedelta(hours=1)
 
 _HEADER = "nvml.h"
-_CATALOGUE = "NVIDIA Xid catalog, by the event that NVML tells; tiers as for the kernel's line"
+_CATALOGUE = "NVIDIA Xid catalog, by the event that NVML reports; tiers as for the kernel's line"
 
 _STATE = (
     Rule(
@@ -194,7 +194,7 @@ _HEAT = (
         "nvml-power-brake",
         "power-brake",
         Blame.NODE,
-        "the machine's power supply tells the GPU to slow down",
+        "the machine's power supply makes the GPU slow down",
         "power-brake",
     ),
     Rule(
@@ -257,7 +257,7 @@ _XIDS = tuple(
         test=Grows(1, _HOUR),
         tier=tier,
         blame=Blame.DEVICE,
-        summary=f"NVML tells of Xid {code}",
+        summary=f"NVML reports Xid {code}",
         clears_after=_HOUR if tier == "serious" else None,
         same_as=cause,
         source=_CATALOGUE,

@@ -235,7 +235,7 @@ PCIE = (
         advice="Drain the node and seat the board or its riser anew.",
         holds=timedelta(minutes=5),
         same_as="pcie-width",
-        source="own choice, for systems whose most is not told",
+        source="own choice, for systems whose maximum is not reported",
     ),
     Rule(
         name="nvml-pcie-replays",

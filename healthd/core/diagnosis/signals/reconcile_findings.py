@@ -31,7 +31,7 @@ def reconcile(ledger: Ledger, engine: Engine, *, now: datetime, boot_id: str, jo
     """The *ledger* after what *engine* sees: missing findings are raised, findings that are over are cleared."""
     for (_, _), bads in groupby(engine.bad(), key=lambda bad: (bad.device, bad.rule.name)):
         judgement, seen = judged(list(bads), job)
-        if not _is_told(ledger, judgement):
+        if not _is_reported(ledger, judgement):
             ledger = ledger.ingest_judgement(judgement, seen, boot_id)
     over = {finding.id for finding in ledger.standing if _is_over(finding, engine, now)}
     return ledger.clear_recovered(over, now) if over else ledger
@@ -64,7 +64,7 @@ def _subject(device: str, parts: Iterable[str]) -> str:
     return ", ".join([where, *parts])
 
 
-def _is_told(ledger: Ledger, judgement: Judgement) -> bool:
+def _is_reported(ledger: Ledger, judgement: Judgement) -> bool:
     """Whether an active finding already contains all of this, and acts on it as the policy now requires."""
     return any(
         finding.device == judgement.device

@@ -11,11 +11,11 @@ import msgspec
 from healthd.core.api.model import Blame
 from healthd.core.diagnosis import tiers
 from healthd.core.diagnosis.judgement import Judgement, sentence
-from healthd.core.diagnosis.klog.message import Kind, Message
+from healthd.core.diagnosis.klog.message import Message, MessageKind
 from healthd.core.diagnosis.readings import NODE
 from healthd.core.diagnosis.xid.nvlink import tier_of_74, tier_of_link
 from healthd.core.diagnosis.xid.tables import Code, rules, sxid_codes, xid_codes
-from healthd.core.diagnosis.xid.words import Says, Wording, wording_of, wordings
+from healthd.core.diagnosis.xid.words import Wording, WordingEffect, wording_of, wordings
 
 RECOVERY_CODE = 154
 RECOVERY_RULE = f"xid-{RECOVERY_CODE}"
@@ -24,26 +24,26 @@ LOST_RULE = "gpu-lost"
 
 def judge(message: Message) -> Judgement:
     """Judge *message* by the catalogue and the rules beside it."""
-    if message.kind is Kind.XID:
+    if message.kind is MessageKind.XID:
         return _judge_recovery(message) if message.xid == RECOVERY_CODE else _judge_xid(message)
-    if message.kind is Kind.SXID:
+    if message.kind is MessageKind.SXID:
         return _judge_sxid(message)
     if message.load is not None:
         judged = _judged(message, "driver-load", "record", Blame.UNKNOWN, "the driver is loaded", raises=False)
         return msgspec.structs.replace(judged, load=message.load)
     if message.gpu_lost:
         return _judged(message, LOST_RULE, "reboot", Blame.DEVICE, "the GPU is gone from the PCIe bus")
-    return _judge_words(message)
+    return _judge_message(message)
 
 
 def is_the_drivers(rule: str) -> bool:
     """Whether *rule* is about messages of NVIDIA's driver on one of its GPUs."""
-    return rule == LOST_RULE or rule.startswith("xid-") or rule in _words_of_the_driver()
+    return rule == LOST_RULE or rule.startswith("xid-") or rule in _driver_rules()
 
 
 @cache
-def _words_of_the_driver() -> frozenset[str]:
-    return frozenset(row.rule for row in wordings() if row.kind is Kind.NVRM and row.rule)
+def _driver_rules() -> frozenset[str]:
+    return frozenset(row.rule for row in wordings() if row.kind is MessageKind.NVRM and row.rule)
 
 
 def fades_after_hours(rule: str) -> float:
@@ -100,12 +100,12 @@ def _judge_sxid(message: Message) -> Judgement:
     return _judged(message, f"sxid-{code.code}", tier, Blame.DEVICE, code.summary, raises=is_event)
 
 
-def _judge_words(message: Message) -> Judgement:
+def _judge_message(message: Message) -> Judgement:
     row = wording_of(message)
-    if row is None or row.says is Says.NOTHING:
+    if row is None or row.says is WordingEffect.NOTHING:
         summary = row.summary if row else "a message of the driver"
         return _judged(message, message.kind.value, "record", Blame.UNKNOWN, summary, raises=False)
-    if row.says is Says.ENDS:
+    if row.says is WordingEffect.ENDS:
         judged = _judged(message, row.rule, "record", row.blame, row.summary, raises=False)
         return msgspec.structs.replace(judged, ends=True)
     return _judge_wording(message, row)
@@ -156,8 +156,8 @@ def _possible_tiers(rule: str) -> list[tiers.Tier]:
     """The tiers that findings of *rule* can come from."""
     if rule == "kmsg-lost":
         return [tiers.tier("records_lost")]
-    if told := [row.tier for row in wordings() if row.rule == rule and row.says is Says.RAISES]:
-        return [tiers.tier(name) for name in told]
+    if raised := [row.tier for row in wordings() if row.rule == rule and row.says is WordingEffect.RAISES]:
+        return [tiers.tier(name) for name in raised]
     number = rule.rpartition("-")[2]
     code = xid_codes().get(int(number)) if rule.startswith("xid-") and number.isdigit() else None
     if code is not None and code.tier not in {"decode", "driver"}:

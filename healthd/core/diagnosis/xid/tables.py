@@ -12,7 +12,7 @@ from functools import cache
 
 import msgspec
 
-from healthd.core.api.model import Action, Blame, Severity
+from healthd.core.api.model import Blame, RepairAction, Severity
 
 
 class Code(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,14 +46,14 @@ class SwitchCode(msgspec.Struct, frozen=True, kw_only=True):
     severity: str
 
 
-class Recovery(msgspec.Struct, frozen=True, kw_only=True):
+class DriverRecovery(msgspec.Struct, frozen=True, kw_only=True):
     """One recovery action of Xid 154, by number: labels changed between drivers."""
 
     number: int
     label: str
     summary: str
     severity: Severity
-    action: Action
+    action: RepairAction
     quarantines: bool
     clears: bool = False
 
@@ -73,13 +73,13 @@ class Repeats(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class XidRules(msgspec.Struct, frozen=True, kw_only=True):
     """All that `rules.json` holds."""
 
     source: str
     group_s: float
     remembers_h: float
-    recovery: tuple[Recovery, ...]
+    recovery: tuple[DriverRecovery, ...]
     symptoms: tuple[Symptom, ...]
     repeats: Repeats
 
@@ -93,7 +93,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         """How long a cleared finding is kept, so that old records do not raise it again."""
         return timedelta(hours=self.remembers_h)
 
-    def recovery_action(self, number: int) -> Recovery | None:
+    def recovery_action(self, number: int) -> DriverRecovery | None:
         """What Xid 154 asks for; None for a number that no driver has printed yet."""
         return next((action for action in self.recovery if action.number == number), None)
 
@@ -152,9 +152,9 @@ def sxid_codes() -> dict[int, SwitchCode]:
 
 
 @cache
-def rules() -> Rules:
+def rules() -> XidRules:
     """Windows, symptoms, repeats."""
-    return msgspec.json.decode(read_data("rules.json"), type=Rules)
+    return msgspec.json.decode(read_data("rules.json"), type=XidRules)
 
 
 @cache

@@ -14,12 +14,12 @@ import msgspec
 
 from healthd.core.api.model import Blame
 from healthd.core.diagnosis.judgement import Needs
-from healthd.core.diagnosis.klog.message import Kind, Message
+from healthd.core.diagnosis.klog.message import Message, MessageKind
 from healthd.core.diagnosis.klog.process import without_names
 from healthd.core.diagnosis.xid.tables import read_data
 
 
-class Says(StrEnum):
+class WordingEffect(StrEnum):
     """What a message does to the findings of its device."""
 
     RAISES = "raises"
@@ -37,12 +37,12 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     is empty where nothing is raised.
     """
 
-    kind: Kind
+    kind: MessageKind
     summary: str
     any: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     fatal: bool | None = None
-    says: Says = Says.RAISES
+    says: WordingEffect = WordingEffect.RAISES
     rule: str = ""
     tier: str = ""
     blame: Blame = Blame.UNKNOWN
@@ -77,8 +77,8 @@ def wordings() -> tuple[Wording, ...]:
 
 
 @cache
-def _by_kind() -> dict[Kind, tuple[Wording, ...]]:
-    return {kind: tuple(row for row in wordings() if row.kind is kind) for kind in Kind}
+def _by_kind() -> dict[MessageKind, tuple[Wording, ...]]:
+    return {kind: tuple(row for row in wordings() if row.kind is kind) for kind in MessageKind}
 
 
 def _holds(text: str, words: tuple[str, ...]) -> bool:

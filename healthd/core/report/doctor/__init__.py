@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from healthd.core.report.doctor import hint, kinds, options, rights, saves, surroundings
-from healthd.core.report.doctor.chart import Chart, HintPolicy, Level, Remark, Right, Verifier
+from healthd.core.report.doctor.chart import Chart, HintPolicy, Remark, RemarkLevel, Right, VerifierPod
 
-__all__ = ["Chart", "HintPolicy", "Level", "Remark", "Right", "Verifier", "examine"]
+__all__ = ["Chart", "HintPolicy", "Remark", "RemarkLevel", "Right", "VerifierPod", "examine"]
 
-_LOOKS: Sequence[Callable[[Chart], Iterable[Remark]]] = (
+_CHECKS: Sequence[Callable[[Chart], Iterable[Remark]]] = (
     options.examine,
     kinds.examine,
     hint.examine,
@@ -26,5 +26,5 @@ _LOOKS: Sequence[Callable[[Chart], Iterable[Remark]]] = (
 
 def examine(chart: Chart) -> list[Remark]:
     """All remarks, the gravest first. Each thing is said once, however many pods it is true of."""
-    found = {remark: None for look in _LOOKS for remark in look(chart)}
-    return sorted(found, key=lambda remark: list(Level).index(remark.level))
+    found = {remark: None for check in _CHECKS for remark in check(chart)}
+    return sorted(found, key=lambda remark: list(RemarkLevel).index(remark.level))

@@ -15,7 +15,7 @@ from healthd.core.recovery.gang import Root
 Json = Mapping[str, Any]
 
 
-class Level(StrEnum):
+class RemarkLevel(StrEnum):
     """How grave a remark is; the gravest first."""
 
     PREVENTS = "prevents"
@@ -30,7 +30,7 @@ class Level(StrEnum):
 class Remark:
     """One thing that the doctor has to say: what it is, why it matters, what to do."""
 
-    level: Level
+    level: RemarkLevel
     what: str
     why: str
     remedy: str
@@ -41,7 +41,7 @@ class HintPolicy(StrEnum):
 
     INSTALLED = "installed"
     MISSING = "missing"
-    """It could, but nobody told it to."""
+    """It could, but is not configured to."""
     NOT_SERVED = "not served"
     """It is too old."""
     UNKNOWN = "unknown"
@@ -63,7 +63,7 @@ class Right(NamedTuple):
         return " ".join(part for part in (self.verb, self.resource, self.name) if part)
 
 
-class Verifier(NamedTuple):
+class VerifierPod(NamedTuple):
     """A pod that would verify the checkpoints of the gang."""
 
     image: str
@@ -102,12 +102,12 @@ class Chart:
     hint_policy: HintPolicy = HintPolicy.UNKNOWN
     policy: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     now: datetime | None = None
-    """When this was seen; None: no age can be told."""
+    """When this was seen; None: the age is not known."""
     format_trouble: str = ""
     """Why no checkpoint can be verified as its owner declared it; empty where it can."""
     readable: tuple[str, ...] | None = None
-    """Folders that the controller may read; None: nobody told the doctor."""
-    verifiers: tuple[Verifier, ...] | None = None
+    """Folders that the controller may read; None: not known to the doctor."""
+    verifiers: tuple[VerifierPod, ...] | None = None
     """The pods that would verify its checkpoints; None: none has to, empty: they are not known."""
     rights: Mapping[Right, bool | None] = field(default_factory=dict)
     """Whether the controller has each right that was asked about; None: who asked may not know."""

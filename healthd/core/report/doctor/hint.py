@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from healthd.core.api import ANNOTATION_RECREATE, ANNOTATION_RESUME_FROM
-from healthd.core.report.doctor.chart import Chart, HintPolicy, Json, Level, Remark
+from healthd.core.report.doctor.chart import Chart, HintPolicy, Json, Remark, RemarkLevel
 
 VARIABLE = "HEALTHD_RESUME_FROM"
 
@@ -21,15 +21,15 @@ def examine(chart: Chart) -> Iterator[Remark]:
 def _way(policy: HintPolicy) -> Iterator[Remark]:
     if policy is HintPolicy.NOT_SERVED:
         yield Remark(
-            Level.NOTE,
+            RemarkLevel.NOTE,
             "the API server has no MutatingAdmissionPolicy (it is older than 1.36)",
             f"the hint reaches pods as annotations of their template; {VARIABLE} only where they ask for it; and "
-            "healthd was tried on a newer API server that was told not to serve it, never on one of 1.30 to 1.35",
+            "healthd was tried on a newer API server that was configured not to serve it, never on one of 1.30 to 1.35",
             "see the remark about env, if there is one; or upgrade Kubernetes",
         )
     elif policy is HintPolicy.MISSING:
         yield Remark(
-            Level.RISKS,
+            RemarkLevel.RISKS,
             "the admission policy healthd-gangs is not installed",
             f"no pod gets {VARIABLE}, or is kept off bad nodes, unless its template says so",
             "kubectl apply -k deploy/",
@@ -46,15 +46,15 @@ def _arrives(chart: Chart, container: str, own: Json | None) -> Iterator[Remark]
         return
     if own is not None:
         yield Remark(
-            Level.RISKS,
+            RemarkLevel.RISKS,
             f"container {container} sets {VARIABLE} itself",
             "what a container sets itself stays: it would resume from there for ever",
             f"take {VARIABLE} out of its env",
         )
     elif chart.hint_policy in (HintPolicy.MISSING, HintPolicy.NOT_SERVED) and not _is_made_by_healthd(chart):
         yield Remark(
-            Level.RISKS,
-            f"nothing tells container {container} where to resume",
+            RemarkLevel.RISKS,
+            f"nothing sets the resume point of container {container}",
             f"it has no {VARIABLE}, so it finds its checkpoint by itself, perhaps one that is torn",
             f"env: [{{name: {VARIABLE}, valueFrom: {{fieldRef: {{fieldPath: "
             f"\"metadata.annotations['{ANNOTATION_RESUME_FROM}']\"}}}}}}]",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from healthd.core.api import ANNOTATION_LAUNCHER, LABEL_GANG
-from healthd.core.report.doctor.chart import Chart, Json, Level, Remark, Template
+from healthd.core.report.doctor.chart import Chart, Json, Remark, RemarkLevel, Template
 
 NO_LIMIT = 2**31 - 1
 """What a Job's backoffLimit may be at most."""
@@ -31,7 +31,7 @@ def _owner(chart: Chart) -> Iterator[Remark]:
         if owner.controller and owner.kind != "CronJob":
             above = f"{owner.kind.lower()}/{owner.name}"
             yield Remark(
-                Level.PREVENTS,
+                RemarkLevel.PREVENTS,
                 f"{chart.target} is made by {above}",
                 "what is done to it is undone from above: only the topmost object can restart a gang",
                 f"write the annotations on {above}",
@@ -41,7 +41,7 @@ def _owner(chart: Chart) -> Iterator[Remark]:
 def _queue(chart: Chart) -> Iterator[Remark]:
     if queue := chart.meta.labels.get(QUEUE):
         yield Remark(
-            Level.PREVENTS,
+            RemarkLevel.PREVENTS,
             f"it is in Kueue's queue {queue}",
             "Kueue sets going at once what anybody else suspends; healthd does not speak with Kueue yet",
             f"take the label {QUEUE} off, or let a person restart it",
@@ -56,7 +56,7 @@ def _pods(template: Template) -> Iterator[Remark]:
     grace = template.pods.get("terminationGracePeriodSeconds", 30)
     if grace > LONG_GRACE:
         yield Remark(
-            Level.RISKS,
+            RemarkLevel.RISKS,
             f"terminationGracePeriodSeconds{_part(template)} is {grace}",
             "ranks that hang do not end before that, and the gang starts again only when all have ended",
             "allow what a checkpoint at SIGTERM needs, and no more",
@@ -67,14 +67,14 @@ def _job(template: Template, spec: Json, chart: Chart) -> Iterator[Remark]:
     part, members = _part(template), spec.get("parallelism", 1)
     if (restart := template.pods.get("restartPolicy")) != "Never":
         yield Remark(
-            Level.RISKS,
+            RemarkLevel.RISKS,
             f"restartPolicy{part} is {restart}",
             "a rank that fails is started again alone, in its old pod, while the others wait for it",
             "restartPolicy: Never",
         )
     if spec.get("managedBy", "kubernetes.io/job-controller") != "kubernetes.io/job-controller":
         yield Remark(
-            Level.PREVENTS,
+            RemarkLevel.PREVENTS,
             f"it is managed by {spec['managedBy']}",
             "healthd knows how the Job controller of Kubernetes stops and starts, and no other",
             "leave managedBy out",
@@ -82,14 +82,14 @@ def _job(template: Template, spec: Json, chart: Chart) -> Iterator[Remark]:
     yield from _backoff(part, spec, has_own_restarts=bool(chart.spec.get("failurePolicy")))
     if (completions := spec.get("completions", members)) > members:
         yield Remark(
-            Level.PREVENTS,
+            RemarkLevel.PREVENTS,
             f"{completions} completions{part} with a parallelism of {members}",
             "a gang runs as a whole: its members would never all be there",
             "set both to the number of members",
         )
     if spec.get("completionMode") != "Indexed" and chart.kind == "Job":
         yield Remark(
-            Level.NOTE,
+            RemarkLevel.NOTE,
             "the Job is not Indexed",
             "its members have no numbers, so healthd cannot tell which of them was where",
             "completionMode: Indexed",
@@ -100,7 +100,7 @@ def _backoff(part: str, spec: Json, *, has_own_restarts: bool) -> Iterator[Remar
     limit, members = spec.get("backoffLimit", 6), spec.get("parallelism", 1)
     if limit < members and not has_own_restarts:
         yield Remark(
-            Level.RISKS,
+            RemarkLevel.RISKS,
             f"backoffLimit{part} is {limit}, with {members} members",
             "when one GPU dies all ranks abort within seconds; a Job that counts so many failures before healthd has "
             "stopped it is failed for good",
@@ -109,14 +109,14 @@ def _backoff(part: str, spec: Json, *, has_own_restarts: bool) -> Iterator[Remar
     rules = spec.get("podFailurePolicy", {}).get("rules", [])
     if not any(rule.get("action") == "Ignore" and _is_of_disruption(rule) for rule in rules) and limit < NO_LIMIT:
         yield Remark(
-            Level.NOTE,
+            RemarkLevel.NOTE,
             f"no podFailurePolicy{part} ignores disruptions",
             "pods that are drained, preempted or evicted use up the retries",
             "podFailurePolicy: {rules: [{action: Ignore, onPodConditions: [{type: DisruptionTarget}]}]}",
         )
     if not rules and spec.get("podReplacementPolicy") != "Failed":
         yield Remark(
-            Level.NOTE,
+            RemarkLevel.NOTE,
             f"podReplacementPolicy{part} is not Failed",
             "a new pod may start while the old one of the same rank is still ending",
             "podReplacementPolicy: Failed",
@@ -130,7 +130,7 @@ def _is_of_disruption(rule: Json) -> bool:
 def _jobset(chart: Chart) -> Iterator[Remark]:
     if topology := chart.meta.annotations.get(TOPOLOGY):
         yield Remark(
-            Level.RISKS,
+            RemarkLevel.RISKS,
             f"each of its Jobs is alone in its {topology}",
             "a spare helps only inside a domain that has room for the whole Job",
             "keep spares in every domain",
@@ -140,14 +140,14 @@ def _jobset(chart: Chart) -> Iterator[Remark]:
 def _stateful_set(chart: Chart) -> Iterator[Remark]:
     if chart.spec.get("podManagementPolicy", "OrderedReady") != "Parallel":
         yield Remark(
-            Level.RISKS,
+            RemarkLevel.RISKS,
             "podManagementPolicy is OrderedReady",
             "pods are started one by one, and ranks that wait for each other before they are ready never are",
             "podManagementPolicy: Parallel (make the StatefulSet anew: it cannot be changed)",
         )
     if chart.spec.get("persistentVolumeClaimRetentionPolicy", {}).get("whenScaled") == "Delete":
         yield Remark(
-            Level.PREVENTS,
+            RemarkLevel.PREVENTS,
             "its volumes are deleted when it is scaled down",
             "stopping it would delete them, and perhaps the checkpoints: healthd leaves it alone",
             "persistentVolumeClaimRetentionPolicy: {whenScaled: Retain}",
@@ -159,7 +159,7 @@ def _launcher(chart: Chart) -> Iterator[Remark]:
     name = chart.meta.annotations.get(ANNOTATION_LAUNCHER)
     if name is None:
         yield Remark(
-            Level.NOTE,
+            RemarkLevel.NOTE,
             "it has no launcher",
             "a StatefulSet never ends: healthd keeps it going until it is deleted or scaled to 0",
             f"name the Job that starts the work: {chart.annotate} {ANNOTATION_LAUNCHER}=NAME",
@@ -167,7 +167,7 @@ def _launcher(chart: Chart) -> Iterator[Remark]:
         return
     if chart.launcher is None:
         yield Remark(
-            Level.PREVENTS,
+            RemarkLevel.PREVENTS,
             f"there is no Job {name}, which {ANNOTATION_LAUNCHER} names",
             "the launcher would go on beside workers that were started again",
             "correct the annotation, or make the Job",
@@ -176,7 +176,7 @@ def _launcher(chart: Chart) -> Iterator[Remark]:
     labels = chart.launcher["spec"].get("template", {}).get("metadata", {}).get("labels", {})
     if labels.get(LABEL_GANG) != chart.meta.name:
         yield Remark(
-            Level.PREVENTS,
+            RemarkLevel.PREVENTS,
             f"the pods of job/{name} do not carry the label {LABEL_GANG}: {chart.meta.name}",
             "healthd does not know them for members, and would not wait for their end",
             f"add the label to the pod template of job/{name}",
@@ -186,7 +186,7 @@ def _launcher(chart: Chart) -> Iterator[Remark]:
 def _plain_pods(chart: Chart) -> Iterator[Remark]:
     if any(owner.controller for pod in chart.pods for owner in pod.metadata.owner_references):
         yield Remark(
-            Level.RISKS,
+            RemarkLevel.RISKS,
             "some pods with the label have a controller",
             "they belong to the root above them, and are no members of this gang",
             f"take the label {LABEL_GANG} off, or look at that root: healthd doctor job/NAME",

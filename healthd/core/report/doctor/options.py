@@ -17,7 +17,7 @@ from healthd.core.api import (
     ANNOTATION_RESTART,
 )
 from healthd.core.api.locations import VOLUMES_AT, is_below, parts_of
-from healthd.core.report.doctor.chart import Chart, Level, Remark
+from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel
 
 OURS = "healthd.dev/"
 SHRINKING = frozenset({"Job", "StatefulSet"})
@@ -40,10 +40,10 @@ def _restart(chart: Chart) -> Iterator[Remark]:
     value = chart.meta.annotations.get(ANNOTATION_RESTART)
     if value == "enabled":
         return
-    said = f"says {value!r}, not 'enabled'" if value is not None else "is not there"
+    message = f"says {value!r}, not 'enabled'" if value is not None else "is not there"
     yield Remark(
-        Level.PREVENTS,
-        f"the annotation {ANNOTATION_RESTART} {said}",
+        RemarkLevel.PREVENTS,
+        f"the annotation {ANNOTATION_RESTART} {message}",
         "healthd restarts only gangs whose owner asked for it",
         f"{chart.annotate} {ANNOTATION_RESTART}=enabled --overwrite",
     )
@@ -53,7 +53,7 @@ def _checkpoint(chart: Chart) -> Iterator[Remark]:
     location = chart.meta.annotations.get(ANNOTATION_CHECKPOINT, "")
     if not location:
         yield Remark(
-            Level.RISKS,
+            RemarkLevel.RISKS,
             f"the annotation {ANNOTATION_CHECKPOINT} is not there",
             "healthd cannot choose a checkpoint that will load, nor see by new steps that training goes on",
             f"{chart.annotate} {ANNOTATION_CHECKPOINT}=pvc://CLAIM/PATH",
@@ -69,8 +69,8 @@ def _checkpoint(chart: Chart) -> Iterator[Remark]:
         yield from _mounted(chart, location, [claim for claim in _claims(chart) if claim == url.netloc])
     else:
         yield Remark(
-            Level.PREVENTS,
-            f"{ANNOTATION_CHECKPOINT} is {location!r}, where healthd cannot look",
+            RemarkLevel.PREVENTS,
+            f"{ANNOTATION_CHECKPOINT} is {location!r}, where healthd cannot read",
             "with no checkpoint that was seen to load, a stopped gang is held until a person decides",
             "use pvc://CLAIM/PATH, file:///PATH or s3://BUCKET/PATH (gs://, az://)",
         )
@@ -79,7 +79,7 @@ def _checkpoint(chart: Chart) -> Iterator[Remark]:
 def _format(chart: Chart) -> Iterator[Remark]:
     if chart.format_trouble:
         yield Remark(
-            Level.PREVENTS,
+            RemarkLevel.PREVENTS,
             f"{ANNOTATION_CHECKPOINT_FORMAT} cannot be used: {chart.format_trouble}",
             "with no checkpoint that was seen to load, a stopped gang is held until a person decides",
             "correct it, and try it with `healthd checkpoints latest DIR --format …`; left out, the format is detected",
@@ -94,7 +94,7 @@ def _readable(chart: Chart, location: str, path: str) -> Iterator[Remark]:
     why = "with no checkpoint that was seen to load, a stopped gang is held until a person decides"
     if chart.readable is None:
         yield Remark(
-            Level.RISKS,
+            RemarkLevel.RISKS,
             f"whether the controller may read {location} is not known",
             f"unless its configuration says more, it reads below {folders[0]} alone; {why}",
             "show me its configuration (--config), which allows the folder (checkpoints.allowed); or use pvc://CLAIM/PATH",
@@ -103,16 +103,16 @@ def _readable(chart: Chart, location: str, path: str) -> Iterator[Remark]:
     remedy = "use pvc://CLAIM/PATH; or mount the folder in the controller's pod, too, and add it to checkpoints.allowed"
     if parts_of(path).scheme in _BUCKETS:
         remedy = "let the controller's service account read the bucket, and add its URL to checkpoints.allowed"
-    said = f"the controller may not read {location}: it reads below {', '.join(folders)} alone"
-    yield Remark(Level.PREVENTS, said, why, remedy)
+    message = f"the controller may not read {location}: it reads below {', '.join(folders)} alone"
+    yield Remark(RemarkLevel.PREVENTS, message, why, remedy)
 
 
 def _mounted(chart: Chart, location: str, there: list[str]) -> Iterator[Remark]:
     if not there and any(True for _ in chart.templates()):
         yield Remark(
-            Level.RISKS,
+            RemarkLevel.RISKS,
             f"no volume of the pods holds {location}",
-            "what the pods write elsewhere is lost with them, and what healthd looks at there is not theirs",
+            "what the pods write elsewhere is lost with them, and what healthd reads there is not theirs",
             "mount the volume in the pods, or correct the annotation",
         )
 
@@ -132,7 +132,7 @@ def _claims(chart: Chart) -> Iterator[str]:
 def _invalid(chart: Chart) -> Iterator[Remark]:
     for why in chart.invalid:
         yield Remark(
-            Level.PREVENTS,
+            RemarkLevel.PREVENTS,
             why,
             "what its owner wants is not known, so healthd does nothing to the gang: neither stops it nor starts it",
             "correct it, or take the annotation off",
@@ -142,7 +142,7 @@ def _invalid(chart: Chart) -> Iterator[Remark]:
 def _values(chart: Chart) -> Iterator[Remark]:
     if ANNOTATION_MIN_NODES in chart.meta.annotations and chart.kind not in SHRINKING:
         yield Remark(
-            Level.NOTE,
+            RemarkLevel.NOTE,
             f"{ANNOTATION_MIN_NODES} has no effect on a {chart.kind}",
             "its size cannot be changed while it exists: without a spare it waits",
             "keep more spares",
@@ -166,7 +166,7 @@ def _misspelt(chart: Chart) -> Iterator[Remark]:
         meant = get_close_matches(key, _KNOWN, n=1, cutoff=0.85)
         if key.startswith(OURS) and key not in _KNOWN and meant:
             yield Remark(
-                Level.RISKS,
+                RemarkLevel.RISKS,
                 f"{key} is no annotation that healthd knows",
                 "it is passed over without a word",
                 f"{meant[0]} may be meant",

@@ -8,7 +8,7 @@ from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_RECREATE, Pod
 from healthd.core.api.locations import VOLUMES_AT, is_below, parts_of
 from healthd.core.config import CheckpointsPolicy
 from healthd.core.phrases import some
-from healthd.core.report.doctor.chart import Chart, Level, Remark, Right, Verifier
+from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel, Right, VerifierPod
 
 NAMESPACE = "healthd-system"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:healthd-controller"
@@ -26,14 +26,14 @@ def needed(chart: Chart) -> list[Right]:
 
 
 def examine(chart: Chart) -> Iterator[Remark]:
-    """Nothing is said of what nobody has asked."""
+    """No remarks on what was not asked."""
     yield from _plain_pods(chart)
     yield from _verifiers(chart)
 
 
 def verifiers_of(
     location: str, namespace: str, controllers: Sequence[Pod], policy: CheckpointsPolicy | None
-) -> tuple[Verifier, ...] | None:
+) -> tuple[VerifierPod, ...] | None:
     """
     What would verify checkpoints at *location* of a gang of *namespace*; None where no pod has to.
 
@@ -48,7 +48,7 @@ def verifiers_of(
     if any(is_below(volume, mount.mount_path) for each in containers for mount in each.volume_mounts):
         return None
     images = {known.verifier_image} if known.verifier_image else {each.image for each in containers}
-    return tuple(Verifier(image, is_certain=policy is not None) for image in sorted(images - {""}))
+    return tuple(VerifierPod(image, is_certain=policy is not None) for image in sorted(images - {""}))
 
 
 def _for_plain_pods(chart: Chart) -> list[Right]:
@@ -65,7 +65,7 @@ def _plain_pods(chart: Chart) -> Iterator[Remark]:
     rights, where = _for_plain_pods(chart), chart.meta.namespace
     if missing := _refused(chart, rights):
         yield Remark(
-            Level.PREVENTS,
+            RemarkLevel.PREVENTS,
             f"the controller may not guard plain pods in {where}",
             f"it lacks the right to {some(missing)}, so it remembers none of these pods, and never stops them",
             f"kubectl create rolebinding healthd-plain-pods -n {where} --clusterrole healthd-controller-plain-pods "
@@ -75,7 +75,7 @@ def _plain_pods(chart: Chart) -> Iterator[Remark]:
         yield _not_known(f"guard plain pods in {where}", f"create podgangs.healthd.dev -n {where}")
 
 
-def _to_verify(chart: Chart, verifier: Verifier) -> list[Right]:
+def _to_verify(chart: Chart, verifier: VerifierPod) -> list[Right]:
     """The image is no object, and so of no namespace: the admission policy asks for it in this way."""
     run = Right("run", "verifierimages", "healthd.dev", name=verifier.image)
     return [run, Right("create", "pods", namespace=chart.meta.namespace)]
@@ -88,7 +88,7 @@ def _verifiers(chart: Chart) -> Iterator[Remark]:
         if missing := _refused(chart, rights):
             more = "" if verifier.is_certain else "; its configuration (--config) may name another image"
             yield Remark(
-                Level.PREVENTS if verifier.is_certain else Level.RISKS,
+                RemarkLevel.PREVENTS if verifier.is_certain else RemarkLevel.RISKS,
                 f"the controller may not run {verifier.image} to verify {location}",
                 f"it lacks the right to {some(missing)}, so the pod that mounts the claim is refused{more}; {_HELD}",
                 _grant(rights, missing),
@@ -98,7 +98,7 @@ def _verifiers(chart: Chart) -> Iterator[Remark]:
             yield _not_known(f"run {verifier.image} to verify {location}", question)
     if chart.verifiers == ():
         yield Remark(
-            Level.NOTE,
+            RemarkLevel.NOTE,
             f"which image would verify {location} is not known",
             f"no pod of the controller is to be seen in {NAMESPACE}; the controller needs the right to run its image",
             "let the controller run, or ask somebody who may list its pods",
@@ -124,7 +124,7 @@ def _is_unknown(chart: Chart, rights: list[Right]) -> bool:
 
 def _not_known(what: str, question: str) -> Remark:
     return Remark(
-        Level.NOTE,
+        RemarkLevel.NOTE,
         f"whether the controller may {what} is not known",
         "you may not ask the API server about the rights of others (create subjectaccessreviews, or in a namespace "
         "localsubjectaccessreviews)",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from healthd.core.api import ANNOTATION_CHECKPOINT
 from healthd.core.api.save_stats import Concern
 from healthd.core.checkpoint.precheck import is_checked
-from healthd.core.checkpoint.restart_cost import Stake, at_stake, tell_cost
-from healthd.core.report.doctor.chart import Chart, Level, Remark
+from healthd.core.checkpoint.restart_cost import Stake, at_stake, cost_line
+from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel
 
 _REMEDIES = {
     Concern.LATE: "see whether the job still trains, and why it does not save",
@@ -16,7 +16,7 @@ _REMEDIES = {
     Concern.SLOWER: "see what else uses the store",
     Concern.FULL: "delete old checkpoints, or let the job keep fewer",
 }
-_SAID = {
+_RISK_TEXTS = {
     Concern.LATE: "it saves much later than usual",
     Concern.REFUSED: "its newest checkpoint would be refused",
     Concern.SLOWER: "writing a checkpoint takes twice as long as it did",
@@ -34,12 +34,14 @@ def examine(chart: Chart) -> Iterator[Remark]:
             continue  # what is wrong with the annotation is looked at elsewhere, as it is now
         held = concern is Concern.REFUSED and root.saves.none_loads
         why = root.saves.why_refused if concern is Concern.REFUSED else "a fault would cost more than it has to"
-        said = "a fault now would hold it: nothing that is there would be resumed from" if held else _SAID[concern]
-        yield Remark(Level.PREVENTS if held else Level.RISKS, said, why, _REMEDIES[concern])
+        message = (
+            "a fault now would hold it: nothing that is there would be resumed from" if held else _RISK_TEXTS[concern]
+        )
+        yield Remark(RemarkLevel.PREVENTS if held else RemarkLevel.RISKS, message, why, _REMEDIES[concern])
     stake = at_stake(root, now)
     if stake is not None and stake.newest:
-        what, _, why = tell_cost(stake).partition(": ")
-        yield Remark(Level.NOTE, what, why, _advice(stake))
+        what, _, why = cost_line(stake).partition(": ")
+        yield Remark(RemarkLevel.NOTE, what, why, _advice(stake))
 
 
 def _advice(stake: Stake) -> str:

@@ -8,11 +8,11 @@ from healthd.core.api import LABEL_SPARE
 from healthd.core.phrases import some
 from healthd.core.recovery.gang import GangView, is_terminal
 from healthd.core.recovery.spares import choose
-from healthd.core.report.doctor.chart import Chart, Level, Remark
+from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel
 
 
 def examine(chart: Chart) -> Iterator[Remark]:
-    """Nothing can be said of nodes that nobody may look at."""
+    """No remarks on nodes that cannot be read."""
     here = sorted({pod.spec.node_name for pod in chart.pods if pod.spec.node_name and not is_terminal(pod)})
     if chart.nodes and here:
         yield from _agents(chart, here)
@@ -23,7 +23,7 @@ def _agents(chart: Chart, here: list[str]) -> Iterator[Remark]:
     unwatched = [name for name in here if name not in chart.health]
     if unwatched:
         yield Remark(
-            Level.RISKS,
+            RemarkLevel.RISKS,
             f"no healthd agent reports from {some(unwatched)}",
             "a GPU that breaks there is noticed only when ranks fail, or by another detector",
             "see that the DaemonSet healthd-agent runs there: kubectl get nodehealths",
@@ -43,7 +43,7 @@ def _spares(chart: Chart, here: list[str]) -> Iterator[Remark]:
     wanting = "no free spare has the same hardware as" if any_at_all else "no node is held as a spare for"
     shrinks = chart.root is not None and chart.root.options.min_nodes is not None
     yield Remark(
-        Level.NOTE if shrinks else Level.RISKS,
+        RemarkLevel.NOTE if shrinks else RemarkLevel.RISKS,
         f"{wanting} {some(without)}",
         "if it breaks, the gang goes on with fewer members" if shrinks else "if it breaks, the gang waits for a repair",
         # In this order: where the label is first, the controller adds the taint, and kubectl finds it there already.

@@ -17,7 +17,7 @@ from healthd.probes.nvml.child import fields, symbols
 Value = float | str
 
 OK, LOST, RESET_REQUIRED, ERROR = "ok", "lost", "reset-required", "error"
-MUTE = "mute"
+NO_ANSWER = "mute"
 """It answers no call at all, for reasons that are no fault: no permission, or nothing is supported."""
 
 _LOST = 15
@@ -34,7 +34,7 @@ _KINDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of NVML's union of values, by the type that it names."""
 
 
-class Gpu:
+class NvmlGpu:
     """One GPU for which NVML gave a handle. It stands for the same board until NVML is initialised anew."""
 
     def __init__(self, index: int) -> None:
@@ -44,26 +44,26 @@ class Gpu:
         self.key = address(self._handle)
         self.index = index
         self._codes: set[int] = set()
-        self._said = ""
+        self._error = ""
         self._refusal = ""
         self._batches: dict[bool, list[Any]] = {}
         self._links: int | None = None
         self._identity: dict[str, Value] | None = None
 
-    def look(self, *, whole: bool) -> dict[str, Any]:
+    def sample(self, *, whole: bool) -> dict[str, Any]:
         """Its state and values. *whole*: also those that are read now and then. Raises no error of NVML."""
-        self._codes, self._said, self._refusal = set(), "", ""
+        self._codes, self._error, self._refusal = set(), "", ""
         values = self._vital()
         links = self._read_fields(values, whole=whole) if self._state() == OK else {}
-        is_mute = not values and not links
-        if whole and not is_mute:
+        has_no_answer = not values and not links
+        if whole and not has_no_answer:
             values |= self._more()
         state = self._state()
-        if state == OK and is_mute:
-            state, self._said = MUTE, self._refusal
+        if state == OK and has_no_answer:
+            state, self._error = NO_ANSWER, self._refusal
         if state in {LOST, RESET_REQUIRED}:
             values, links = {}, {}
-        return {"pci": self.pci, "state": state, "said": self._said, "values": values, "links": links}
+        return {"pci": self.pci, "state": state, "said": self._error, "values": values, "links": links}
 
     def register(self, events: Any, kinds: int) -> bool:
         """Register this GPU for *events*. False: it has none."""
@@ -88,7 +88,7 @@ class Gpu:
         }
         milliwatts = self._ask(pynvml.nvmlDeviceGetPowerUsage)
         values["nvml.power"] = None if milliwatts is None else milliwatts / 1000
-        return _told(values) | self._throttle()
+        return _answered(values) | self._throttle()
 
     def _throttle(self) -> dict[str, Value]:
         mask = self._ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons)
@@ -101,7 +101,7 @@ class Gpu:
     def _more(self) -> dict[str, Value]:
         if self._identity is None:
             self._identity = self._who()
-        values = _told({"nvml.processes": self._ask(symbols.processes), "nvml.mig.instances": self._instances()})
+        values = _answered({"nvml.processes": self._ask(symbols.processes), "nvml.mig.instances": self._instances()})
         return self._identity | values | self._memory() | self._fabric()
 
     def _who(self) -> dict[str, Value]:
@@ -112,16 +112,16 @@ class Gpu:
             "nvml.product": self._ask(pynvml.nvmlDeviceGetName),
             "nvml.gsp.version": self._ask(pynvml.nvmlDeviceGetGspFirmwareVersion),
         }
-        told = {name: symbols.text(word) for name, word in words.items() if word}
+        values = {name: symbols.text(word) for name, word in words.items() if word}
         mode = self._ask(pynvml.nvmlDeviceGetGspFirmwareMode)
         if mode is not None:
-            told["nvml.gsp"] = "on" if mode[0] else "off"
+            values["nvml.gsp"] = "on" if mode[0] else "off"
         self._codes.discard(_CORRUPTED_INFOROM)
         valid = self._ask(_validated)
         corrupted = _CORRUPTED_INFOROM in self._codes
         if valid or corrupted:
-            told["nvml.inforom"] = "corrupted" if corrupted else "valid"
-        return {"nvml.index": self.index, **told}
+            values["nvml.inforom"] = "corrupted" if corrupted else "valid"
+        return {"nvml.index": self.index, **values}
 
     def _mig(self) -> str | None:
         """In every sample: NVLinks go down the moment that it is switched on."""
@@ -222,7 +222,7 @@ class Gpu:
             if must and code in _TROUBLE:
                 self._codes.add(_FAILED)
             if code in {_LOST, _RESET_REQUIRED} or _FAILED in self._codes:
-                self._said = self._said or str(error)
+                self._error = self._error or str(error)
             return None
 
     def _state(self) -> str:
@@ -237,7 +237,9 @@ _NAMES = fields.VITAL | fields.MORE | fields.LINK_VITAL | fields.LINK_MORE
 
 def absent(pci: str, error: Any) -> dict[str, Any]:
     """The report of a GPU for which NVML gives no handle."""
-    state = {_LOST: LOST, _RESET_REQUIRED: RESET_REQUIRED}.get(error.value, ERROR if error.value in _TROUBLE else MUTE)
+    state = {_LOST: LOST, _RESET_REQUIRED: RESET_REQUIRED}.get(
+        error.value, ERROR if error.value in _TROUBLE else NO_ANSWER
+    )
     return {"pci": pci, "state": state, "said": str(error), "values": {}, "links": {}}
 
 
@@ -260,7 +262,7 @@ def _validated(handle: Any) -> bool:
     return True
 
 
-def _told(values: dict[str, Value | None]) -> dict[str, Value]:
+def _answered(values: dict[str, Value | None]) -> dict[str, Value]:
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -278,6 +280,8 @@ def _field_value(number: int, field: Any) -> Value:
 
 def _fabric_mask(mask: int) -> dict[str, Value]:
     answers = {1: "yes", 2: "no"}
-    told = {what: answers.get((mask >> shift) & 3) for what, shift in fields.FABRIC_MASK.items()}
+    values = {what: answers.get((mask >> shift) & 3) for what, shift in fields.FABRIC_MASK.items()}
     configuration = fields.FABRIC_CONFIGURATION.get((mask >> fields.FABRIC_CONFIGURATION_SHIFT) & 0xF)
-    return _told({f"nvml.fabric.{what}": answer for what, answer in {**told, "configuration": configuration}.items()})
+    return _answered(
+        {f"nvml.fabric.{what}": answer for what, answer in {**values, "configuration": configuration}.items()}
+    )

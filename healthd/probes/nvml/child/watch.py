@@ -25,7 +25,7 @@ import pynvml
 sys.path.append(os.path.abspath(f"{__file__}/../../../../.."))  # noqa: PTH100 - pathlib costs memory
 
 from healthd.probes.nvml.child import symbols
-from healthd.probes.nvml.child.gpu import OK, Gpu, absent, short
+from healthd.probes.nvml.child.gpu import OK, NvmlGpu, absent, short
 
 _MOST_EVENTS = 100
 """Between two samples. Further events of the driver are not read, so that a storm costs nothing."""
@@ -41,7 +41,7 @@ class Session:
         self._root = root
         self._given: list[str] = []
         self._absent: list[dict[str, Any]] = []
-        self._gpus: list[Gpu] = []
+        self._gpus: list[NvmlGpu] = []
         self._events: Any = None
         self._known: dict[int, str] = {}
         self._names: dict[int, str] = {}
@@ -65,7 +65,7 @@ class Session:
         self._gpus, errors = [], {}
         for index in range(count):
             try:
-                self._gpus.append(Gpu(index))
+                self._gpus.append(NvmlGpu(index))
             except pynvml.NVMLError as error:
                 errors[index] = error
         named = {gpu.pci for gpu in self._gpus}
@@ -80,16 +80,16 @@ class Session:
         self._unreadable = [f"GPU {at}: {errors[at]}" for at in strange if at not in self._known]
         self._known |= {gpu.index: gpu.pci for gpu in self._gpus}
 
-    def look(self, *, whole: bool) -> dict[str, Any]:
+    def sample(self, *, whole: bool) -> dict[str, Any]:
         """All of NVML's values now. Raises NVMLError when it can not be initialised."""
         if not self._gpus or (not self._is_well and time.monotonic() - self._began > self._anew):
             self._end()
             self.begin()
             whole = True
-        gpus = [gpu.look(whole=whole) for gpu in self._gpus] + self._absent
+        gpus = [gpu.sample(whole=whole) for gpu in self._gpus] + self._absent
         self._is_well = all(gpu["state"] == OK for gpu in gpus) and not self._unreadable
-        told = {"gpus": gpus, "node": self._node, "unreadable": self._unreadable, "given": self._given}
-        return told | {"whole": whole, "xids": self.xids}
+        answer = {"gpus": gpus, "node": self._node, "unreadable": self._unreadable, "given": self._given}
+        return answer | {"whole": whole, "xids": self.xids}
 
     def wait(self, seconds: float) -> bool:
         """Wait, but not beyond an Xid event: then True, and it is counted in `xids`."""
@@ -115,8 +115,8 @@ class Session:
             events = pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError:
             return None
-        heard = [gpu.register(events, pynvml.nvmlEventTypeXidCriticalError) for gpu in self._gpus]
-        return events if any(heard) else None
+        registered = [gpu.register(events, pynvml.nvmlEventTypeXidCriticalError) for gpu in self._gpus]
+        return events if any(registered) else None
 
     def _end(self) -> None:
         if self._began:
@@ -148,9 +148,9 @@ def given(root: str) -> list[str]:
 
 def _is_given(root: str, path: str) -> bool:
     with open(path) as lines:
-        told = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    has_node = os.path.exists(f"{root}/dev/nvidia{told.get('Device Minor', ' none')}")  # noqa: PTH110
-    return has_node and told.get("GPU Excluded") != "Yes"
+        fields = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    has_node = os.path.exists(f"{root}/dev/nvidia{fields.get('Device Minor', ' none')}")  # noqa: PTH110
+    return has_node and fields.get("GPU Excluded") != "Yes"
 
 
 def watch(answers: int, session: Session, every: float, whole_every: float, deadline: float) -> None:
@@ -158,31 +158,31 @@ def watch(answers: int, session: Session, every: float, whole_every: float, dead
     whole_at = 0.0
     while True:
         began = time.monotonic()
-        _say(answers, f"{began:.3f}")
+        _write_line(answers, f"{began:.3f}")
         signal.alarm(int(deadline) + _GRACE)  # its default ends a process that hangs in C code, also an orphan
         try:
-            seen = session.look(whole=began >= whole_at)
+            seen = session.sample(whole=began >= whole_at)
         except pynvml.NVMLError as error:
-            _say(answers, json.dumps({"trouble": f"NVML: {error}", "code": error.value}))
+            _write_line(answers, json.dumps({"trouble": f"NVML: {error}", "code": error.value}))
             return
         signal.alarm(0)
         if seen["whole"]:
             whole_at = began + whole_every
-        _say(answers, json.dumps(seen, separators=(",", ":")))
+        _write_line(answers, json.dumps(seen, separators=(",", ":")))
         _wait(session, answers, began + every)
 
 
 def _wait(session: Session, answers: int, until: float) -> None:
-    told = 0
+    written = 0
     while (left := until - time.monotonic()) > 0:
-        if told >= _MOST_EVENTS:
+        if written >= _MOST_EVENTS:
             time.sleep(left)
         elif session.wait(left):
-            told += 1
-            _say(answers, json.dumps({"xids": session.xids}))
+            written += 1
+            _write_line(answers, json.dumps({"xids": session.xids}))
 
 
-def _say(answers: int, line: str) -> None:
+def _write_line(answers: int, line: str) -> None:
     """Raises BrokenPipeError when the parent is gone."""
     left = memoryview(f"{line}\n".encode())
     while left:

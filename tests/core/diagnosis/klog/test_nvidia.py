@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from healthd.core.diagnosis.klog import Kind, LinkFault, Mig, parse_message
+from healthd.core.diagnosis.klog import LinkFault, MessageKind, Mig, parse_message
 from tests.core.diagnosis.klog.reading import read
 
 
@@ -25,7 +25,7 @@ from tests.core.diagnosis.klog.reading import read
 def test_every_generation_of_addresses_is_read(address: str, pci: str) -> None:
     message = read(f"NVRM: Xid ({address}): 62, 1a2b 00000000")
 
-    assert (message.kind, message.xid, message.pci) == (Kind.XID, 62, pci)
+    assert (message.kind, message.xid, message.pci) == (MessageKind.XID, 62, pci)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_the_registers_of_an_xid_74_are_read() -> None:
 def test_a_switch_error_is_read_with_its_own_severity(detail: str, fatal: bool | None) -> None:
     message = read(f"nvidia-nvswitch5: SXid (PCI:0000:b8:00.0): 20009, {detail}")
 
-    assert (message.kind, message.sxid, message.xid, message.pci) == (Kind.SXID, 20009, None, "0000:b8:00.0")
+    assert (message.kind, message.sxid, message.xid, message.pci) == (MessageKind.SXID, 20009, None, "0000:b8:00.0")
     assert message.fatal is fatal
 
 
@@ -223,7 +223,7 @@ def test_broken_errors_chatter_and_programs_are_noise(text: str) -> None:
 def test_other_lines_of_the_driver_are_read_as_such(text: str, pci: str | None) -> None:
     message = read(text)
 
-    assert (message.kind, message.xid, message.pci) == (Kind.NVRM, None, pci)
+    assert (message.kind, message.xid, message.pci) == (MessageKind.NVRM, None, pci)
 
 
 @pytest.mark.parametrize(

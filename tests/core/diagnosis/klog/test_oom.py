@@ -26,7 +26,7 @@ def chosen(name: str = "python", pid: int = 4242, group: str = "/user.slice/job"
         ("Killed process 7 (a) total-vm:1kB", 7, ""),
     ],
 )
-def test_a_kill_tells_the_pid_and_where_it_was(text: str, pid: int, group: str) -> None:
+def test_a_kill_reports_the_pid_and_where_it_was(text: str, pid: int, group: str) -> None:
     assert parse_oom_kill(text) == OomKill(pid=pid, cgroup=group)
 
 
@@ -40,7 +40,7 @@ def test_a_kill_tells_the_pid_and_where_it_was(text: str, pid: int, group: str) 
         "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null)",
     ],
 )
-def test_a_line_that_is_no_kill_kills_nobody(text: str) -> None:
+def test_a_line_that_is_no_kill_kills_no_one(text: str) -> None:
     assert parse_oom_kill(text) is None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from healthd.core.diagnosis.klog import Kind, parse_message
+from healthd.core.diagnosis.klog import MessageKind, parse_message
 from tests.core.diagnosis.klog.reading import read
 from tests.core.diagnosis.xid import drivers
 
@@ -31,7 +31,7 @@ from tests.core.diagnosis.xid import drivers
 def test_pcie_errors_name_the_first_device(text: str, fatal: bool | None) -> None:
     message = read(text)
 
-    assert (message.kind, message.pci, message.fatal) == (Kind.AER, "0000:40:01.1", fatal)
+    assert (message.kind, message.pci, message.fatal) == (MessageKind.AER, "0000:40:01.1", fatal)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_pcie_errors_name_the_first_device(text: str, fatal: bool | None) -> Non
 def test_machine_checks_say_whether_the_hardware_corrected_them(text: str, fatal: bool | None) -> None:
     message = read(text)
 
-    assert (message.kind, message.fatal) == (Kind.MCE, fatal)
+    assert (message.kind, message.fatal) == (MessageKind.MCE, fatal)
 
 
 @pytest.mark.parametrize(
@@ -92,29 +92,33 @@ def test_machine_checks_say_whether_the_hardware_corrected_them(text: str, fatal
 def test_memory_exhausted_names_who_asked_or_who_died(text: str, pid: int | None, process: str | None) -> None:
     message = read(text)
 
-    assert (message.kind, message.pid, message.process) == (Kind.OOM, pid, process)
+    assert (message.kind, message.pid, message.process) == (MessageKind.OOM, pid, process)
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "pci"),
     [
-        ("mlx5_core 0000:9c:00.1: poll_health:819:(pid 0): device's health compromised", Kind.MLX5, "0000:9c:00.1"),
-        ("mlx5_core 0000:9c:00.1 ens1f1np1: Link down", Kind.MLX5, "0000:9c:00.1"),
-        ("mlx5_core: probe of the device failed", Kind.MLX5, None),
-        ("mlx5_cmd_check:810:(pid 77): MODIFY_QP(0x502) failed", Kind.MLX5, None),
-        ("NETDEV WATCHDOG: ens1f1np1 (mlx5_core): transmit queue 3 timed out", Kind.MLX5, None),
-        ("efa 0000:9c:00.1 rdmap5s0: Failed to process command CREATE_QP", Kind.EFA, "0000:9c:00.1"),
-        ("efa 0000:9c:00.1: Setup irq:33", Kind.EFA, "0000:9c:00.1"),
-        ("infiniband mlx5_4: dump error cqe", Kind.IB, None),
-        ("ib0: multicast join failed, status -110", Kind.IB, None),
-        ("ibp65s0: multicast join failed, status -110", Kind.IB, None),
-        ("hfi1 0000:9c:00.0: hfi1_0: Link up", Kind.IB, "0000:9c:00.0"),
-        ("bnxt_en 0000:9c:00.1 bnxt_re1: Failed to modify HW QP", Kind.IB, "0000:9c:00.1"),
-        ("bnxt_en 0000:9c:00.1: QPLIB: cmdq[0x7]=0x3 status 0x5", Kind.IB, "0000:9c:00.1"),
-        ("irdma: probe failed", Kind.IB, None),
+        (
+            "mlx5_core 0000:9c:00.1: poll_health:819:(pid 0): device's health compromised",
+            MessageKind.MLX5,
+            "0000:9c:00.1",
+        ),
+        ("mlx5_core 0000:9c:00.1 ens1f1np1: Link down", MessageKind.MLX5, "0000:9c:00.1"),
+        ("mlx5_core: probe of the device failed", MessageKind.MLX5, None),
+        ("mlx5_cmd_check:810:(pid 77): MODIFY_QP(0x502) failed", MessageKind.MLX5, None),
+        ("NETDEV WATCHDOG: ens1f1np1 (mlx5_core): transmit queue 3 timed out", MessageKind.MLX5, None),
+        ("efa 0000:9c:00.1 rdmap5s0: Failed to process command CREATE_QP", MessageKind.EFA, "0000:9c:00.1"),
+        ("efa 0000:9c:00.1: Setup irq:33", MessageKind.EFA, "0000:9c:00.1"),
+        ("infiniband mlx5_4: dump error cqe", MessageKind.IB, None),
+        ("ib0: multicast join failed, status -110", MessageKind.IB, None),
+        ("ibp65s0: multicast join failed, status -110", MessageKind.IB, None),
+        ("hfi1 0000:9c:00.0: hfi1_0: Link up", MessageKind.IB, "0000:9c:00.0"),
+        ("bnxt_en 0000:9c:00.1 bnxt_re1: Failed to modify HW QP", MessageKind.IB, "0000:9c:00.1"),
+        ("bnxt_en 0000:9c:00.1: QPLIB: cmdq[0x7]=0x3 status 0x5", MessageKind.IB, "0000:9c:00.1"),
+        ("irdma: probe failed", MessageKind.IB, None),
     ],
 )
-def test_lines_of_the_fabrics_are_told_apart(text: str, kind: Kind, pci: str | None) -> None:
+def test_lines_of_the_fabrics_are_distinguished(text: str, kind: MessageKind, pci: str | None) -> None:
     message = read(text)
 
     assert (message.kind, message.pci) == (kind, pci)

@@ -15,8 +15,8 @@ from healthd.core.api.model import Severity
 from healthd.core.diagnosis.findings.tally import Tally, counted
 from healthd.core.diagnosis.judgement import Needs
 from healthd.core.diagnosis.klog import (
-    Kind,
     LinkFault,
+    MessageKind,
     Partial,
     normal_address,
     parse_line,
@@ -68,7 +68,7 @@ def test_any_text_is_read_or_left(text: str) -> None:
 def test_what_follows_a_message_never_changes_its_kind_to_an_error_code(text: str, tail: str) -> None:
     message = parse_message(text + tail)
 
-    assert message is None or message.kind not in {Kind.XID, Kind.SXID}
+    assert message is None or message.kind not in {MessageKind.XID, MessageKind.SXID}
 
 
 @small
@@ -123,7 +123,7 @@ def test_text_without_escapes_stays_as_it_is(text: str) -> None:
 
 @small
 @given(st.lists(st.sampled_from(["usb 1-1: new device", "NVRM: x", ""]), max_size=20), st.sampled_from(MESSAGES))
-def test_one_message_among_boring_ones_is_looked_at(boring: list[str], text: str) -> None:
+def test_one_message_among_boring_ones_is_read(boring: list[str], text: str) -> None:
     records = [f"6,{number},9,-;{line}\n" for number, line in enumerate([*boring, text])]
 
     assert may_matter("".join(records).encode())

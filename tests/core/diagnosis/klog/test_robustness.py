@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from healthd.core.diagnosis.klog import Kind, parse_line, parse_message
+from healthd.core.diagnosis.klog import MessageKind, parse_line, parse_message
 from healthd.core.diagnosis.klog.prefix import LONGEST_PREFIX
 from healthd.core.diagnosis.xid import judge
 
@@ -109,4 +109,4 @@ def test_a_message_far_behind_other_text_is_not_a_message() -> None:
 def test_a_number_too_large_for_a_code_is_no_xid() -> None:
     message = parse_message("NVRM: Xid (PCI:0000:c1:00): 123456789012345678901234567890, text")
 
-    assert message is None or message.kind is not Kind.XID
+    assert message is None or message.kind is not MessageKind.XID

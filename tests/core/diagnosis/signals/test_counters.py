@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from healthd.core.diagnosis.signals.rule import Grows
 from healthd.core.diagnosis.signals.series import DOUBT, MOST, Series, wrapped
-from tests.core.diagnosis.signals.stage import MINUTE, NIC, START, Bench, read, rule
+from tests.core.diagnosis.signals.engine_driver import MINUTE, NIC, START, EngineDriver, read, rule
 
 HOUR = timedelta(hours=1)
 TEN_AN_HOUR = rule(Grows(10, HOUR))
@@ -18,19 +18,19 @@ FIRST = rule(Grows(1, HOUR))
 
 
 def test_what_a_counter_shows_at_first_is_history() -> None:
-    assert Bench(TEN_AN_HOUR).counts(5000, 5000, 5001) == [False, False, False]
+    assert EngineDriver(TEN_AN_HOUR).counts(5000, 5000, 5001) == [False, False, False]
 
 
 def test_growth_up_to_the_limit_is_bad() -> None:
-    assert Bench(TEN_AN_HOUR).counts(0, 9, 10) == [False, False, True]
+    assert EngineDriver(TEN_AN_HOUR).counts(0, 9, 10) == [False, False, True]
 
 
 def test_slow_growth_is_never_bad() -> None:
-    assert not any(Bench(TEN_AN_HOUR).counts(*range(30), after=timedelta(minutes=7)))
+    assert not any(EngineDriver(TEN_AN_HOUR).counts(*range(30), after=timedelta(minutes=7)))
 
 
 def test_growth_leaves_the_window() -> None:
-    bench = Bench(TEN_AN_HOUR)
+    bench = EngineDriver(TEN_AN_HOUR)
     bench.counts(0, 10)
 
     assert bench.counts(10, after=timedelta(minutes=59)) == [True]
@@ -38,11 +38,11 @@ def test_growth_leaves_the_window() -> None:
 
 
 def test_fatal_on_first_increase() -> None:
-    assert Bench(FIRST).counts(7, 7, 8) == [False, False, True]
+    assert EngineDriver(FIRST).counts(7, 7, 8) == [False, False, True]
 
 
 def test_counter_that_was_reset_counts_from_there_once_it_is_certain() -> None:
-    bench = Bench(TEN_AN_HOUR)
+    bench = EngineDriver(TEN_AN_HOUR)
 
     assert bench.counts(900, 3, 90) == [False, False, False]
     assert bench.counts(90, 99, 100, after=DOUBT) == [False, False, True]
@@ -66,11 +66,11 @@ def test_counter_that_was_reset_counts_from_there_once_it_is_certain() -> None:
 def test_counter_that_shows_nonsense_did_not_grow(shown: tuple[float, ...]) -> None:
     a_moment = rule(Grows(17, HOUR), holds=timedelta(seconds=10))
 
-    assert not any(Bench(a_moment).counts(*shown, *shown[-1:] * 20, after=timedelta(seconds=1)))
+    assert not any(EngineDriver(a_moment).counts(*shown, *shown[-1:] * 20, after=timedelta(seconds=1)))
 
 
 def test_counter_of_a_device_that_does_not_answer_is_not_known_to_be_good() -> None:
-    bench = Bench(FIRST)
+    bench = EngineDriver(FIRST)
 
     bench.counts(12)
     assert bench.good_since("ib-symbol-errors") is not None
@@ -81,14 +81,14 @@ def test_counter_of_a_device_that_does_not_answer_is_not_known_to_be_good() -> N
 
 
 def test_counter_that_was_reset_long_ago_may_show_nonsense_like_any_other() -> None:
-    bench = Bench(FIRST)
+    bench = EngineDriver(FIRST)
     bench.counts(17, 4, after=HOUR)
 
     assert bench.counts(2, 4, after=HOUR) == [False, False]
 
 
 def test_rise_that_is_taken_back_was_none() -> None:
-    bench = Bench(TEN_AN_HOUR)
+    bench = EngineDriver(TEN_AN_HOUR)
 
     assert bench.counts(12, 9000, 13, 13, after=timedelta(seconds=10)) == [False, True, False, False]
 
@@ -127,7 +127,7 @@ def test_wrapped_counter_goes_on(bits: int) -> None:
     end = 1 << bits
 
     assert wrapped(float(end - 4096), 4096.0) == 8192
-    assert Bench(rule(Grows(8000, HOUR))).counts(float(end - 4096), 4096.0) == [False, True]
+    assert EngineDriver(rule(Grows(8000, HOUR))).counts(float(end - 4096), 4096.0) == [False, True]
 
 
 def test_counter_that_falls_from_the_middle_did_not_wrap() -> None:
@@ -139,11 +139,11 @@ def test_counter_near_its_end_that_shows_zero_once_did_not_wrap(bits: int) -> No
     before = float((1 << bits) - 4096)
 
     assert wrapped(before, 0) == 0
-    assert Bench(rule(Grows(4096, HOUR))).counts(before, 0, before) == [False, False, False]
+    assert EngineDriver(rule(Grows(4096, HOUR))).counts(before, 0, before) == [False, False, False]
 
 
 def test_device_that_comes_back_brings_its_own_past() -> None:
-    bench = Bench(TEN_AN_HOUR)
+    bench = EngineDriver(TEN_AN_HOUR)
     bench.counts(0)
     bench.sample()
 
@@ -151,7 +151,7 @@ def test_device_that_comes_back_brings_its_own_past() -> None:
 
 
 def test_source_that_cannot_be_read_is_no_hot_plug() -> None:
-    bench = Bench(TEN_AN_HOUR)
+    bench = EngineDriver(TEN_AN_HOUR)
     bench.counts(0)
     bench.sample(trouble="no answer")
 
@@ -159,7 +159,7 @@ def test_source_that_cannot_be_read_is_no_hot_plug() -> None:
 
 
 def test_growth_over_a_long_gap_counts_in_proportion() -> None:
-    bench = Bench(TEN_AN_HOUR)
+    bench = EngineDriver(TEN_AN_HOUR)
     bench.counts(0)
 
     assert bench.counts(38, after=4 * HOUR) == [False]
@@ -167,21 +167,21 @@ def test_growth_over_a_long_gap_counts_in_proportion() -> None:
 
 
 def test_first_increase_is_seen_across_any_gap() -> None:
-    bench = Bench(FIRST)
+    bench = EngineDriver(FIRST)
     bench.counts(0)
 
     assert bench.counts(1, after=100 * HOUR) == [True]
 
 
 def test_clock_that_was_set_back_loses_nothing() -> None:
-    bench = Bench(TEN_AN_HOUR)
+    bench = EngineDriver(TEN_AN_HOUR)
     bench.counts(0, 5)
 
     assert bench.counts(12, after=-2 * HOUR) == [True]
 
 
 def test_repair_makes_a_new_beginning() -> None:
-    bench = Bench(TEN_AN_HOUR)
+    bench = EngineDriver(TEN_AN_HOUR)
     bench.counts(0, 50)
     bench.engine.settle(bench.now)
 
@@ -190,7 +190,7 @@ def test_repair_makes_a_new_beginning() -> None:
 
 def test_growth_that_may_have_come_before_a_repair_does_not_count() -> None:
     """The source was in trouble when the node was repaired; the counter went on before that or after."""
-    bench = Bench(FIRST)
+    bench = EngineDriver(FIRST)
     bench.counts(0)
     bench.sample(trouble="it does not answer")
     bench.engine.settle(bench.now)
@@ -200,7 +200,7 @@ def test_growth_that_may_have_come_before_a_repair_does_not_count() -> None:
 
 def test_growth_that_nonsense_hid_until_after_a_repair_does_not_count() -> None:
     """It went on before the repair, and the first look after it showed zero for once."""
-    bench = Bench(FIRST)
+    bench = EngineDriver(FIRST)
     bench.counts(3)
     bench.engine.settle(bench.now + MINUTE)
 
@@ -217,7 +217,7 @@ def test_total_counts_on_through_a_repair() -> None:
 
 
 def test_sources_do_not_take_each_others_devices_for_gone() -> None:
-    bench = Bench(TEN_AN_HOUR)
+    bench = EngineDriver(TEN_AN_HOUR)
     bench.counts(0)
     bench.sample(read(0, device="0000:9a:00.0"), source="roce")
 
@@ -225,7 +225,7 @@ def test_sources_do_not_take_each_others_devices_for_gone() -> None:
 
 
 def test_evidence_says_how_much_and_where() -> None:
-    bench = Bench(TEN_AN_HOUR)
+    bench = EngineDriver(TEN_AN_HOUR)
     bench.counts(0)
     (bad,) = bench.sample(read(14))
 
@@ -244,11 +244,11 @@ def test_counter_that_always_counts_costs_no_more_memory() -> None:
 
 
 def test_calm_counter_is_good_since_it_is_followed() -> None:
-    bench = Bench(TEN_AN_HOUR)
+    bench = EngineDriver(TEN_AN_HOUR)
     bench.counts(0, 0)
 
     assert bench.good_since(TEN_AN_HOUR.name) == START + MINUTE
 
 
-def test_nobody_knows_since_when_a_device_is_good_that_was_never_seen() -> None:
-    assert Bench(TEN_AN_HOUR).good_since(TEN_AN_HOUR.name) is None
+def test_no_one_knows_since_when_a_device_is_good_that_was_never_seen() -> None:
+    assert EngineDriver(TEN_AN_HOUR).good_since(TEN_AN_HOUR.name) is None

@@ -10,7 +10,7 @@ from healthd.core.api.model import Blame
 from healthd.core.diagnosis.signals import efa, ethernet, infiniband, roce
 from healthd.core.diagnosis.signals.rule import Below, Changes, FellBelowBest, Grows, Is, IsNot, OutOfLine, Rule
 from healthd.core.diagnosis.tiers import tier
-from tests.core.diagnosis.signals.stage import Bench, read
+from tests.core.diagnosis.signals.engine_driver import EngineDriver, read
 
 TABLES = {"ib": infiniband.RULES, "roce": roce.RULES, "efa": efa.RULES, "eth": ethernet.RULES}
 RULES = {rule.name: rule for table in TABLES.values() for rule in table}
@@ -158,13 +158,13 @@ FLAPS = {"ib-rail-link-flaps": (4, 3 * HOUR)}
 
 def last_of(rule: Rule, *values: float | str, after: timedelta) -> bool:
     """Whether the rule calls the last of *values* bad, read *after* one another."""
-    bench = Bench(rule)
+    bench = EngineDriver(rule)
     return [bool(bench.sample(read(value, name=rule.reads), after=after)) for value in values][-1]
 
 
 def bad_ports(rule: Rule, *growths: int) -> list[str]:
     """Which of eight ports the rule calls bad that grew by so much in a minute."""
-    bench = Bench(rule)
+    bench = EngineDriver(rule)
     bench.sample(*(read(7, device, rule.reads) for device in PORTS))
     grown = zip(PORTS, growths, strict=True)
     return [bad.device for bad in bench.sample(*(read(7 + growth, device, rule.reads) for device, growth in grown))]
@@ -209,7 +209,7 @@ def test_port_that_is_slower_than_others_or_than_before(name: str) -> None:
     rule = RULES[name]
 
     def looks(usual: int, *rates: int) -> bool:
-        bench = Bench(rule)
+        bench = EngineDriver(rule)
         others = [read(usual, name=SLOWER[name])] if SLOWER[name] else []
         return [bool(bench.sample(read(rate, name=rule.reads), *others, after=rule.holds)) for rate in rates][-1]
 
@@ -264,7 +264,7 @@ def test_only_a_link_that_is_down_or_lost_again_and_again_takes_a_node_out() -> 
     ]
 
 
-def test_what_is_compared_with_peers_never_does_more_than_tell() -> None:
+def test_what_is_compared_with_peers_never_does_more_than_report() -> None:
     compared = [rule for rule in RULES.values() if isinstance(rule.test, OutOfLine)]
 
     assert {rule.tier for rule in compared} == {"record", "suspect"}

@@ -12,13 +12,13 @@ from healthd.core.diagnosis.signals.rule import Below
 from healthd.core.diagnosis.tiers import tier
 from healthd.core.diagnosis.xid import xid_codes
 from healthd.probes.nvml.child import fields
-from tests.core.diagnosis.signals.stage import MINUTE, Bench
+from tests.core.diagnosis.signals.engine_driver import MINUTE, EngineDriver
 
 GPU = "0000:3b:00.0"
 Values = list[float | str]
 
 
-def told_of(
+def reported_rules(
     name: str,
     values: Values,
     *,
@@ -28,7 +28,7 @@ def told_of(
     beside: tuple[str, float] | None = None,
 ) -> set[str]:
     """The rules that are bad after these values of one reading, with a constant one beside it."""
-    bench = Bench(*RULES)
+    bench = EngineDriver(*RULES)
     bad = []
     for value in values:
         others = [Reading(device, f"nvml.{beside[0]}", beside[1], part)] if beside else []
@@ -98,38 +98,38 @@ def told_of(
         *((f"xid.{code}", [0], [1], {f"xid-{code}"}) for code in XIDS),
     ],
 )
-def test_each_rule_tells_what_it_is_about_and_nothing_else(
+def test_each_rule_names_what_it_is_about_and_nothing_else(
     name: str, good: Values, bad: Values, rules: set[str]
 ) -> None:
-    assert told_of(name, good) == set()
-    assert told_of(name, good + bad) == rules
+    assert reported_rules(name, good) == set()
+    assert reported_rules(name, good + bad) == rules
 
 
 def test_fewer_than_expected() -> None:
     expected = ("gpus.expected", 8)
 
-    assert told_of("gpus", [8, 8, 8], device=NODE, beside=expected) == set()
-    assert told_of("gpus", [7, 7], device=NODE, beside=expected) == {"too-few-gpus"}
-    assert told_of("gpus", [7, 7], device=NODE) == set()
+    assert reported_rules("gpus", [8, 8, 8], device=NODE, beside=expected) == set()
+    assert reported_rules("gpus", [7, 7], device=NODE, beside=expected) == {"too-few-gpus"}
+    assert reported_rules("gpus", [7, 7], device=NODE) == set()
 
 
 def test_fewer_links_than_peers_only_after_ten_minutes() -> None:
     peers = ("nvlink.active.peers", 18)
 
-    assert told_of("nvlink.active", [18] * 20, beside=peers) == set()
-    assert told_of("nvlink.active", [17] * 9, beside=peers) == set()
-    assert told_of("nvlink.active", [17] * 11, beside=peers) == {"nvlink-fewer-than-peers"}
+    assert reported_rules("nvlink.active", [18] * 20, beside=peers) == set()
+    assert reported_rules("nvlink.active", [17] * 9, beside=peers) == set()
+    assert reported_rules("nvlink.active", [17] * 11, beside=peers) == {"nvlink-fewer-than-peers"}
 
 
 def test_a_link_that_was_narrow_from_the_beginning() -> None:
     most = ("pcie.width.most", 16)
 
-    assert told_of("pcie.width", [16] * 10, beside=most) == set()
-    assert told_of("pcie.width", [8] * 6, beside=most) == {"pcie-width"}
+    assert reported_rules("pcie.width", [16] * 10, beside=most) == set()
+    assert reported_rules("pcie.width", [8] * 6, beside=most) == {"pcie-width"}
 
 
 def test_each_rule_is_tried_here() -> None:
-    marks = test_each_rule_tells_what_it_is_about_and_nothing_else.pytestmark  # type: ignore[attr-defined]  # by pytest
+    marks = test_each_rule_names_what_it_is_about_and_nothing_else.pytestmark  # type: ignore[attr-defined]  # by pytest
     tried = set().union(*(case[3] for case in marks[0].args[1]))
     compared = {rule.name.removeprefix("nvml-") for rule in RULES if isinstance(rule.test, Below) and rule.test.other}
 
@@ -163,14 +163,14 @@ def test_each_rule_is_tried_here() -> None:
     ],
 )
 def test_what_healthy_machines_do_is_no_fault(name: str, values: Values) -> None:
-    assert told_of(name, values) == set()
+    assert reported_rules(name, values) == set()
 
 
 def test_a_gpu_that_is_reset_by_hand_is_not_lost() -> None:
     short = timedelta(seconds=10)
 
-    assert told_of("state", ["ok", "lost", "reset-required", "lost", "ok"], after=short) == set()
-    assert told_of("state", ["ok", "lost", "lost", "lost", "lost"], after=short) == {"gpu-lost"}
+    assert reported_rules("state", ["ok", "lost", "reset-required", "lost", "ok"], after=short) == set()
+    assert reported_rules("state", ["ok", "lost", "lost", "lost", "lost"], after=short) == {"gpu-lost"}
 
 
 CERTAIN = {

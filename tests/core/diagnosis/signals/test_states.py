@@ -5,68 +5,73 @@ from __future__ import annotations
 from datetime import timedelta
 
 from healthd.core.diagnosis.signals.rule import AtLeast, Below, Changes, FellBelowBest, Grows, Is, IsNot, OutOfLine
-from tests.core.diagnosis.signals.stage import COUNTER, MINUTE, NIC, Bench, read, rule
+from tests.core.diagnosis.signals.engine_driver import COUNTER, MINUTE, NIC, EngineDriver, read, rule
 
 DEVICES = [f"0000:{number:02x}:00.0" for number in range(1, 9)]
 
 
 def test_state_is_bad_while_it_is_one_of_the_bad_ones() -> None:
-    assert Bench(rule(Is(frozenset({"DOWN"})))).counts("ACTIVE", "DOWN", "ACTIVE") == [False, True, False]
+    assert EngineDriver(rule(Is(frozenset({"DOWN"})))).counts("ACTIVE", "DOWN", "ACTIVE") == [False, True, False]
 
 
 def test_state_is_bad_while_it_is_none_of_the_good_ones() -> None:
-    assert Bench(rule(IsNot(frozenset({"ACTIVE", "4"})))).counts("ACTIVE", "INIT", 4, 5) == [False, True, False, True]
+    assert EngineDriver(rule(IsNot(frozenset({"ACTIVE", "4"})))).counts("ACTIVE", "INIT", 4, 5) == [
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_state_that_is_bad_at_first_sight_is_bad() -> None:
-    assert Bench(rule(Is(frozenset({"yes"})))).counts("yes", "yes") == [True, True]
+    assert EngineDriver(rule(Is(frozenset({"yes"})))).counts("yes", "yes") == [True, True]
 
 
 def test_nothing_is_said_before_a_state_has_held() -> None:
-    bench = Bench(rule(Is(frozenset({"DOWN"})), holds=2 * MINUTE))
+    bench = EngineDriver(rule(Is(frozenset({"DOWN"})), holds=2 * MINUTE))
 
     assert bench.counts("DOWN", "DOWN", "DOWN") == [False, False, True]
     assert bench.counts("ACTIVE", "DOWN", "DOWN", "ACTIVE") == [False, False, False, False]
 
 
 def test_limit_of_a_gauge() -> None:
-    assert Bench(rule(AtLeast(90))).counts(89.5, 90) == [False, True]
-    assert Bench(rule(Below(4))).counts(4, 3) == [False, True]
+    assert EngineDriver(rule(AtLeast(90))).counts(89.5, 90) == [False, True]
+    assert EngineDriver(rule(Below(4))).counts(4, 3) == [False, True]
 
 
 def test_gauge_below_another_reading_of_the_same_part() -> None:
-    bench = Bench(rule(Below(other="ib.expected")))
+    bench = EngineDriver(rule(Below(other="ib.expected")))
 
     assert bench.sample(read(16), read(16, name="ib.expected")) == []
     assert bench.sample(read(16), read(32, name="ib.expected"))[0].text.endswith("is 16, below 32 (ib.expected)")
 
 
 def test_nothing_is_said_without_the_reading_to_compare_with() -> None:
-    bench = Bench(rule(Below(other="ib.expected")))
+    bench = EngineDriver(rule(Below(other="ib.expected")))
 
     assert bench.sample(read(16), read(32, name="ib.expected", part="port 2")) == []
 
 
 def test_compared_reading_may_change_alone() -> None:
-    bench = Bench(rule(Below(other="ib.expected")))
+    bench = EngineDriver(rule(Below(other="ib.expected")))
     bench.sample(read(16), read(16, name="ib.expected"))
 
     assert len(bench.sample(read(16), read(32, name="ib.expected"))) == 1
 
 
 def test_gauge_below_its_best() -> None:
-    assert Bench(rule(FellBelowBest())).counts(8, 16, 8, 16) == [False, False, True, False]
+    assert EngineDriver(rule(FellBelowBest())).counts(8, 16, 8, 16) == [False, False, True, False]
 
 
 def test_state_that_flaps() -> None:
-    bench = Bench(rule(Changes(4, timedelta(minutes=10))))
+    bench = EngineDriver(rule(Changes(4, timedelta(minutes=10))))
 
     assert bench.counts("up", "down", "up", "down", "up") == [False, False, False, False, True]
     assert bench.counts("up", after=timedelta(minutes=11)) == [False]
 
 
 def test_device_that_grows_far_more_than_its_peers() -> None:
-    bench = Bench(rule(OutOfLine(score=6, floor=100, within=timedelta(minutes=10))))
+    bench = EngineDriver(rule(OutOfLine(score=6, floor=100, within=timedelta(minutes=10))))
     bench.sample(*(read(0, device=device) for device in DEVICES))
     alone = bench.sample(*(read(5000 if device == NIC else 40, device=device) for device in [NIC, *DEVICES]))
     bench.sample(*(read(40, device=device) for device in [NIC, *DEVICES]))
@@ -77,22 +82,22 @@ def test_device_that_grows_far_more_than_its_peers() -> None:
     assert "its 7 peers by about 45" in one[0].text
 
 
-def test_congestion_of_everybody_is_nobodys_fault() -> None:
-    bench = Bench(rule(OutOfLine(score=6, floor=100, within=timedelta(minutes=10))))
+def test_congestion_of_all_is_nobodys_fault() -> None:
+    bench = EngineDriver(rule(OutOfLine(score=6, floor=100, within=timedelta(minutes=10))))
     bench.sample(*(read(0, device=device) for device in DEVICES))
 
     assert bench.sample(*(read(9000 + at, device=device) for at, device in enumerate(DEVICES))) == []
 
 
 def test_too_few_peers_say_nothing() -> None:
-    bench = Bench(rule(OutOfLine(score=6, floor=100, within=timedelta(minutes=10))))
+    bench = EngineDriver(rule(OutOfLine(score=6, floor=100, within=timedelta(minutes=10))))
     bench.sample(*(read(0, device=device) for device in DEVICES[:3]))
 
     assert bench.sample(*(read(9000 * at, device=device) for at, device in enumerate(DEVICES[:3]))) == []
 
 
 def test_device_that_is_out_of_line_is_not_good_because_its_peers_are_gone() -> None:
-    bench = Bench(rule(OutOfLine(6, 1000, 10 * MINUTE)))
+    bench = EngineDriver(rule(OutOfLine(6, 1000, 10 * MINUTE)))
     bench.sample(*(read(0, device=device) for device in DEVICES))
     bench.sample(read(5000, device=DEVICES[0]), *(read(0, device=device) for device in DEVICES[1:]))
 
@@ -100,8 +105,8 @@ def test_device_that_is_out_of_line_is_not_good_because_its_peers_are_gone() -> 
     assert bench.engine.good(DEVICES[0], "ib-symbol-errors") is None
 
 
-def test_gauge_is_not_good_because_nobody_tells_what_to_compare_it_with() -> None:
-    bench = Bench(rule(Below(other="ib.expected")))
+def test_gauge_without_a_value_to_compare_with_is_not_good() -> None:
+    bench = EngineDriver(rule(Below(other="ib.expected")))
     bench.sample(read(8), read(16, name="ib.expected"))
 
     assert len(bench.sample(read(8))) == 1
@@ -109,21 +114,21 @@ def test_gauge_is_not_good_because_nobody_tells_what_to_compare_it_with() -> Non
 
 
 def test_gauge_that_is_a_word_is_neither_good_nor_bad() -> None:
-    bench = Bench(rule(Below(4)))
+    bench = EngineDriver(rule(Below(4)))
     bench.counts(3, "unknown")
 
     assert len(bench.engine.bad()) == 1
 
 
 def test_several_rules_read_the_same() -> None:
-    bench = Bench(rule(Grows(1, MINUTE), name="first"), rule(Grows(100, MINUTE), name="many"))
+    bench = EngineDriver(rule(Grows(1, MINUTE), name="first"), rule(Grows(100, MINUTE), name="many"))
     bench.sample(read(0))
 
     assert [bad.rule.name for bad in bench.sample(read(5))] == ["first"]
 
 
 def test_repair_makes_a_state_to_be_seen_anew() -> None:
-    bench = Bench(rule(Is(frozenset({"DOWN"}))))
+    bench = EngineDriver(rule(Is(frozenset({"DOWN"}))))
     bench.counts("DOWN")
     bench.engine.settle(bench.now)
 
@@ -132,7 +137,7 @@ def test_repair_makes_a_state_to_be_seen_anew() -> None:
 
 
 def test_repair_that_is_noticed_late_leaves_what_was_seen_since() -> None:
-    bench = Bench(rule(Is(frozenset({"DOWN"})), holds=3 * MINUTE))
+    bench = EngineDriver(rule(Is(frozenset({"DOWN"})), holds=3 * MINUTE))
     bench.counts("DOWN", "ACTIVE")
     repaired = bench.now
     bench.counts("DOWN", "DOWN", "DOWN")
@@ -142,7 +147,7 @@ def test_repair_that_is_noticed_late_leaves_what_was_seen_since() -> None:
 
 
 def test_device_is_not_good_for_longer_than_it_was_seen_since_a_repair() -> None:
-    bench = Bench(rule(Is(frozenset({"DOWN"}))))
+    bench = EngineDriver(rule(Is(frozenset({"DOWN"}))))
     bench.counts("ACTIVE")
     repaired = bench.now
     bench.counts("DOWN", "ACTIVE")
@@ -155,7 +160,7 @@ def test_device_is_not_good_for_longer_than_it_was_seen_since_a_repair() -> None
 
 
 def test_clock_that_was_set_back_does_not_stop_the_time_that_a_state_must_hold() -> None:
-    bench = Bench(rule(Is(frozenset({"DOWN"})), holds=2 * MINUTE))
+    bench = EngineDriver(rule(Is(frozenset({"DOWN"})), holds=2 * MINUTE))
     bench.counts("DOWN")
     bench.now -= 100 * MINUTE
 
@@ -164,15 +169,15 @@ def test_clock_that_was_set_back_does_not_stop_the_time_that_a_state_must_hold()
 
 
 def test_reading_that_is_gone_is_forgotten_also_while_the_clock_goes_back() -> None:
-    bench = Bench(rule(Is(frozenset({"DOWN"}))))
+    bench = EngineDriver(rule(Is(frozenset({"DOWN"}))))
     bench.counts("DOWN")
     bench.now -= 100 * MINUTE
 
     assert bench.sample() == []
 
 
-def test_time_without_a_look_is_not_known_to_be_good() -> None:
-    bench = Bench(rule(Is(frozenset({"DOWN"}))))
+def test_time_without_a_sample_is_not_known_to_be_good() -> None:
+    bench = EngineDriver(rule(Is(frozenset({"DOWN"}))))
     bench.counts("ACTIVE", "ACTIVE")
     bench.sample(trouble="it does not answer", after=60 * MINUTE)
     good = bench.engine.good(NIC, "ib-symbol-errors")
@@ -182,7 +187,7 @@ def test_time_without_a_look_is_not_known_to_be_good() -> None:
 
 
 def test_good_since_the_worst_part_became_good() -> None:
-    bench = Bench(rule(Is(frozenset({"DOWN"}))))
+    bench = EngineDriver(rule(Is(frozenset({"DOWN"}))))
     bench.sample(read("ACTIVE"), read("DOWN", part="port 2"))
     bench.sample(read("ACTIVE"), read("ACTIVE", part="port 2"))
 
@@ -190,6 +195,6 @@ def test_good_since_the_worst_part_became_good() -> None:
 
 
 def test_what_no_rule_reads_passes_by() -> None:
-    bench = Bench(rule(Is(frozenset({"DOWN"}))))
+    bench = EngineDriver(rule(Is(frozenset({"DOWN"}))))
 
     assert bench.sample(read("DOWN", name=f"{COUNTER}.other")) == []

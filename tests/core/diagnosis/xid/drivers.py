@@ -9,9 +9,11 @@ _ROWS = [
     for line in Path(__file__).with_suffix(".txt").read_text("utf-8").splitlines()
     if line and not line.startswith("# ")
 ]
-_LINES = [(told, text.replace("\\n", "\n").replace("\\t", "\t")) for told, text in _ROWS]
+_LINES = [(reported, text.replace("\\n", "\n").replace("\\t", "\t")) for reported, text in _ROWS]
 
-RAISED = [(text, told) for told, text in _LINES if told not in {"-", "?"} and not told.startswith("ends ")]
-ENDED = [(text, told.removeprefix("ends ")) for told, text in _LINES if told.startswith("ends ")]
-HARMLESS = [text for told, text in _LINES if told == "-"]
-UNREAD = [text for told, text in _LINES if told == "?"]
+RAISED = [
+    (text, reported) for reported, text in _LINES if reported not in {"-", "?"} and not reported.startswith("ends ")
+]
+ENDED = [(text, reported.removeprefix("ends ")) for reported, text in _LINES if reported.startswith("ends ")]
+HARMLESS = [text for reported, text in _LINES if reported == "-"]
+UNREAD = [text for reported, text in _LINES if reported == "?"]

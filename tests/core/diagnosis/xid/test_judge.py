@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from healthd.core.api.model import Action, Blame, Severity
+from healthd.core.api.model import Blame, RepairAction, Severity
 from healthd.core.diagnosis.judgement import Judgement
 from healthd.core.diagnosis.klog import parse_message
 from healthd.core.diagnosis.xid import judge
@@ -25,27 +25,27 @@ def xid(code: int, text: str = "text") -> Judgement:
 @pytest.mark.parametrize(
     ("code", "severity", "action", "quarantines"),
     [
-        (13, Severity.WARNING, Action.CHECK_APP, False),
-        (14, Severity.INFO, Action.NONE, False),
-        (31, Severity.WARNING, Action.CHECK_APP, False),
-        (43, Severity.WARNING, Action.CHECK_APP, False),
-        (45, Severity.WARNING, Action.CHECK_APP, False),
-        (48, Severity.ERROR, Action.RESET_GPU, True),
-        (51, Severity.WARNING, Action.INSPECT, False),
-        (54, Severity.FATAL, Action.INSPECT, True),
-        (63, Severity.WARNING, Action.RESET_GPU, False),
-        (64, Severity.ERROR, Action.RESET_GPU, True),
-        (65, Severity.INFO, Action.NONE, False),
-        (79, Severity.FATAL, Action.REBOOT_NODE, True),
-        (92, Severity.WARNING, Action.INSPECT, False),
-        (94, Severity.WARNING, Action.RESTART_APP, False),
-        (95, Severity.ERROR, Action.RESET_GPU, True),
-        (109, Severity.WARNING, Action.CHECK_APP, False),
-        (119, Severity.ERROR, Action.RESET_GPU, True),
-        (173, Severity.WARNING, Action.INSPECT, False),
+        (13, Severity.WARNING, RepairAction.CHECK_APP, False),
+        (14, Severity.INFO, RepairAction.NONE, False),
+        (31, Severity.WARNING, RepairAction.CHECK_APP, False),
+        (43, Severity.WARNING, RepairAction.CHECK_APP, False),
+        (45, Severity.WARNING, RepairAction.CHECK_APP, False),
+        (48, Severity.ERROR, RepairAction.RESET_GPU, True),
+        (51, Severity.WARNING, RepairAction.INSPECT, False),
+        (54, Severity.FATAL, RepairAction.INSPECT, True),
+        (63, Severity.WARNING, RepairAction.RESET_GPU, False),
+        (64, Severity.ERROR, RepairAction.RESET_GPU, True),
+        (65, Severity.INFO, RepairAction.NONE, False),
+        (79, Severity.FATAL, RepairAction.REBOOT_NODE, True),
+        (92, Severity.WARNING, RepairAction.INSPECT, False),
+        (94, Severity.WARNING, RepairAction.RESTART_APP, False),
+        (95, Severity.ERROR, RepairAction.RESET_GPU, True),
+        (109, Severity.WARNING, RepairAction.CHECK_APP, False),
+        (119, Severity.ERROR, RepairAction.RESET_GPU, True),
+        (173, Severity.WARNING, RepairAction.INSPECT, False),
     ],
 )
-def test_a_code_is_judged_by_its_tier(code: int, severity: Severity, action: Action, quarantines: bool) -> None:
+def test_a_code_is_judged_by_its_tier(code: int, severity: Severity, action: RepairAction, quarantines: bool) -> None:
     judgement = xid(code)
 
     assert (judgement.rule, judgement.device) == (f"xid-{code}", GPU)
@@ -75,16 +75,16 @@ def test_the_slice_of_a_gpu_is_named() -> None:
 @pytest.mark.parametrize(
     ("number", "action", "quarantines"),
     [
-        ("1", Action.RESET_GPU, True),
-        ("2", Action.REBOOT_NODE, True),
-        ("3", Action.RESTART_APP, True),
-        ("4", Action.RESET_GPU, True),
-        ("5", Action.INSPECT, False),
-        ("2a", Action.INSPECT, False),
+        ("1", RepairAction.RESET_GPU, True),
+        ("2", RepairAction.REBOOT_NODE, True),
+        ("3", RepairAction.RESTART_APP, True),
+        ("4", RepairAction.RESET_GPU, True),
+        ("5", RepairAction.INSPECT, False),
+        ("2a", RepairAction.INSPECT, False),
     ],
 )
 def test_the_drivers_advice_is_read_by_number_whatever_its_label(
-    number: str, action: Action, quarantines: bool
+    number: str, action: RepairAction, quarantines: bool
 ) -> None:
     judgement = xid(154, f"GPU recovery action changed from 0x0 (None) to 0x{number} (Some Label)")
 
@@ -130,7 +130,7 @@ def test_the_further_lines_of_a_switch_error_are_no_errors_of_their_own() -> Non
         ("mlx5_core 0000:c1:00.0: poll_health:819:(pid 0): device's health compromised", "mlx5-health", False),
     ],
 )
-def test_messages_without_a_code_are_judged_by_their_words(text: str, rule: str, quarantines: bool) -> None:
+def test_messages_without_a_code_are_judged_by_their_wording(text: str, rule: str, quarantines: bool) -> None:
     judgement = judged(text)
 
     assert judgement.raises

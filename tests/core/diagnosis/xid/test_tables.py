@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from healthd.core.api.model import Action, Blame
+from healthd.core.api.model import Blame, RepairAction
 from healthd.core.diagnosis.tiers import all_tiers, tier
 from healthd.core.diagnosis.xid.tables import nvlink, rules, sxid_codes, xid_codes
 
@@ -44,7 +44,7 @@ def test_numbers_without_published_advice_never_quarantine() -> None:
 def test_only_what_quarantines_or_needs_a_reset_stands_for_ever() -> None:
     lasting = {one.tier for one in all_tiers().values() if not one.fades_h}
 
-    assert all(tier(name).quarantines or tier(name).action is Action.RESET_GPU for name in lasting)
+    assert all(tier(name).quarantines or tier(name).action is RepairAction.RESET_GPU for name in lasting)
 
 
 def test_recovery_actions_have_one_meaning_each() -> None:

@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from healthd.core.api.model import Action, Blame, Severity
+from healthd.core.api.model import Blame, RepairAction, Severity
 from healthd.core.diagnosis.judgement import Judgement
-from healthd.core.diagnosis.klog import CONTRACT, Kind, parse_message
+from healthd.core.diagnosis.klog import CONTRACT, MessageKind, parse_message
 from healthd.core.diagnosis.klog.message import FULL_ADDRESS
 from healthd.core.diagnosis.tiers import all_tiers, tier
 from healthd.core.diagnosis.xid import judge, wordings
-from healthd.core.diagnosis.xid.words import Says, wording_of
+from healthd.core.diagnosis.xid.words import WordingEffect, wording_of
 from tests.core.diagnosis.klog.reading import read
 from tests.core.diagnosis.xid import drivers
 from tests.core.diagnosis.xid.messages import ENDED, HARMLESS, NIC, RAISED
@@ -57,22 +57,22 @@ def test_every_row_has_a_message_here_that_it_fits() -> None:
     assert never == []
 
 
-def test_no_word_of_the_machine_takes_a_node_out_of_service() -> None:
+def test_a_message_that_ends_or_means_nothing_takes_no_node_out_of_service() -> None:
     assert not any(tier(row.tier).quarantines for row in wordings() if row.tier)
 
 
 def test_every_row_is_whole() -> None:
     for row in wordings():
-        assert (row.tier in all_tiers()) is (row.says is Says.RAISES), row
-        assert bool(row.rule) is (row.says is not Says.NOTHING), row
+        assert (row.tier in all_tiers()) is (row.says is WordingEffect.RAISES), row
+        assert bool(row.rule) is (row.says is not WordingEffect.NOTHING), row
         assert row.needs is None or row.source, row
         assert all(word == word.lower() for word in (*row.any, *row.also)), row
 
 
 def test_what_ends_is_also_raised() -> None:
-    raised = {row.rule for row in wordings() if row.says is Says.RAISES}
+    raised = {row.rule for row in wordings() if row.says is WordingEffect.RAISES}
 
-    assert {row.rule for row in wordings() if row.says is Says.ENDS} <= raised
+    assert {row.rule for row in wordings() if row.says is WordingEffect.ENDS} <= raised
 
 
 def test_kinds_that_scripts_know_are_those_that_always_were() -> None:
@@ -106,7 +106,7 @@ def test_the_blame_is_located(text: str, blame: Blame) -> None:
 def test_a_kernel_that_crashed_wants_a_reboot_at_leisure() -> None:
     judgement = judged("BUG: kernel NULL pointer dereference, address: 0000000000000008")
 
-    assert (judgement.action, judgement.quarantines) == (Action.REBOOT_NODE, False)
+    assert (judgement.action, judgement.quarantines) == (RepairAction.REBOOT_NODE, False)
     assert judgement.message.endswith("Reboot the node when it is idle.")
 
 
@@ -117,7 +117,7 @@ def test_a_port_without_a_cable_is_no_warning_at_every_start() -> None:
 def test_a_crashed_process_is_named() -> None:
     message = read("io worker[77]: segfault at 7f79 ip 00007f sp 00007f error 4 in libcuda.so.1[7f7c7ac00000+d3d3000]")
 
-    assert (message.kind, message.process, message.pid) == (Kind.CRASH, "io worker", 77)
+    assert (message.kind, message.process, message.pid) == (MessageKind.CRASH, "io worker", 77)
 
 
 def test_the_rest_of_an_xid_in_a_record_of_its_own_is_nothing() -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from healthd.probes.nvml import child
 from healthd.probes.nvml.process import asking
-from tests.probes.nvml.stage import ENOUGH, QUICK
+from tests.probes.nvml.simulated_node import ENOUGH, QUICK
 from tests.standin.nvml import StandIn
 
 PROGRAM = Path(child.__file__).with_name("watch.py")
 
 
-def test_the_child_ends_when_nobody_listens(standin: StandIn) -> None:
+def test_the_child_ends_when_no_one_listens(standin: StandIn) -> None:
     process = asking(standin.environ)(QUICK)
     assert process.stdout is not None
     process.stdout.readline()

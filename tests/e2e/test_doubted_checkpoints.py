@@ -1,0 +1,36 @@
+"""A checkpoint that holds by all that can be seen, and that its gang cannot go on from."""
+
+from __future__ import annotations
+
+import pytest
+
+from healthd.checkpoints.latest import DOUBTED
+from healthd.core.recovery.stopping import BAD_STATE
+from tests.checkpoints.builders import safetensors_bytes
+from tests.e2e.driver import RunFolder
+
+pytestmark = pytest.mark.slow
+
+TELL = 'echo "$HEALTHD_RESUME_STEP" >> told; test "$HEALTHD_RESUME_STEP" != 9'
+
+
+@pytest.mark.parametrize(
+    ("command", "steps"),
+    [
+        pytest.param(TELL, ["9", "9", "4"], id="it does not load"),
+        pytest.param(f"{TELL} || exit {BAD_STATE}", ["9", "4"], id="it leads to a bad state"),
+    ],
+)
+async def test_a_run_that_starts_from_one_goes_on_from_the_one_before_it(
+    run_folder: RunFolder, command: str, steps: list[str]
+) -> None:
+    run_folder.checkpoints.mkdir()
+    for step in (4, 9):
+        (run_folder.checkpoints / f"step-{step:06}.safetensors").write_bytes(safetensors_bytes({"w": 100}))
+    async with run_folder.life("--nproc", "1", command=["sh", "-c", command]) as life:
+        await life.says(
+            "checkpoint.rejected", path=str(run_folder.checkpoints / "step-000009.safetensors"), why=DOUBTED
+        )
+
+        assert await life.ended() == 0, life.log
+    assert (run_folder.folder / "told").read_text().split() == steps

@@ -1,0 +1,292 @@
+"""
+What rules say of the samples that one life of an agent was shown: worked out anew, slowly, from their definitions.
+
+It shares the shape of rules and readings with the engine and nothing else. Time is what the samples say: a clock that
+is set back stands still here until it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from statistics import median
+
+from healthd.core.diagnosis.readings import Reading, Sample
+from healthd.core.diagnosis.signals.rule import (
+    AtLeast,
+    Below,
+    Changes,
+    FellBelowBest,
+    Grows,
+    Is,
+    IsNot,
+    OutOfLine,
+    Rule,
+)
+
+NOTHING = timedelta(0)
+DOUBT = timedelta(minutes=2)
+ALL_ONES = {2**32 - 1, 2**64 - 1}
+"""No reading at all: nobody counts so far."""
+Place = tuple[str, str, str]
+"""Name, device, part."""
+
+
+@dataclass
+class Side:
+    """What one rule says of one reading. *seen*: when it last could say anything."""
+
+    is_bad: bool
+    since: datetime
+    seen: datetime | None
+
+    def holds_for(self) -> timedelta:
+        """For how long it was seen to be as it is."""
+        return NOTHING if self.seen is None else self.seen - self.since
+
+
+@dataclass
+class ReadingHistory:
+    """One reading since it appeared."""
+
+    value: float | str
+    at: datetime
+    best: float
+    growths: list[tuple[datetime, datetime, float]] = field(default_factory=list)
+    changes: list[datetime] = field(default_factory=list)
+    sides: dict[str, Side] = field(default_factory=dict)
+    settled: datetime | None = None
+    is_read: bool = True
+    """Its device answered at the last sample."""
+    fell_from: tuple[float, datetime, datetime] | None = None
+    """Where it stood before it fell, when that was, and until when it may be nonsense that it shows now."""
+
+    def goes_on(self, value: float | str, at: datetime) -> None:
+        """One more sight of it. A change that may have come before a repair is none."""
+        if value == self.value:
+            self.at = at
+            return
+        are_numbers = isinstance(value, int | float) and isinstance(self.value, int | float)
+        begin, amount = self._grew(float(self.value), float(value), at) if are_numbers else (self.at, 0)
+        if self.settled is None or begin >= self.settled:
+            self.changes.append(at)
+            if isinstance(value, int | float):
+                self.best = max(self.best, value)
+            if amount:
+                self.growths.append((begin, at, amount))
+        else:
+            self.best = float(value) if isinstance(value, int | float) else 0.0
+        self.value, self.at = value, at
+
+    def _grew(self, before: float, after: float, at: datetime) -> tuple[datetime, float]:
+        if after < before:
+            return self.at, self._fell(before, after, at)
+        if self.fell_from is None:
+            return self.at, after - before
+        high, begin, until = self.fell_from
+        if after >= high:
+            self.fell_from = None
+            return begin, after - high  # it was there, or on its way, all the while
+        if at < until:
+            return self.at, 0
+        self.fell_from = None
+        return self.at, after - before
+
+    def _fell(self, before: float, after: float, at: datetime) -> float:
+        wrap = _wrap(before, after)
+        if wrap:
+            self.fell_from = (before, self.at, at)
+            return wrap
+        if self.fell_from is not None and at < self.fell_from[2]:
+            self.fell_from = (*self.fell_from[:2], at + DOUBT)
+            return 0
+        while before > after and self.growths and at - self.growths[-1][1] < DOUBT:
+            before -= self.growths.pop()[2]
+        if before > after:
+            self.fell_from = (before, self.at, at + DOUBT)
+            return 0
+        return after - before
+
+    def grown(self, since: datetime) -> float:
+        """By how much after *since*, in proportion where it is not known when."""
+        return sum(amount * _share(begin, end, since) for begin, end, amount in self.growths)
+
+    def settle(self, at: datetime) -> None:
+        """Forget what came until *at*."""
+        self.settled = at
+        self.growths = [one for one in self.growths if one[0] >= at]
+        self.changes = [one for one in self.changes if one > at]
+        self.best = float(self.value) if isinstance(self.value, int | float) else 0.0
+        for side in self.sides.values():
+            if side.since <= at:
+                side.is_bad, side.since = False, at
+
+
+@dataclass
+class SourceHistory:
+    """All that one source told. *ahead* is by how much its time is later than the clock, which was set back."""
+
+    now: datetime
+    ahead: timedelta = NOTHING
+    histories: dict[Place, ReadingHistory] = field(default_factory=dict)
+
+    def time_of(self, at: datetime) -> datetime:
+        """The time of a sample at *at*."""
+        self.ahead = max(self.ahead, self.now - at)
+        self.now = at + self.ahead
+        return self.now
+
+
+class ExpectedFindings:
+    """Takes samples and answers for how long what is bad and good."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = {rule.name: rule for rule in rules}
+        self._sources: dict[str, SourceHistory] = {}
+
+    def take(self, sample: Sample) -> None:
+        """One sample. Of a source in trouble nothing is known."""
+        if sample.trouble:
+            return
+        source_history = self._sources.setdefault(sample.source, SourceHistory(sample.at))
+        now = source_history.time_of(sample.at)
+        there = {place_of(reading): reading.value for reading in sample.readings if reading.value not in ALL_ONES}
+        shown = {place_of(reading) for reading in sample.readings}
+        source_history.histories = {
+            place: history for place, history in source_history.histories.items() if place in shown
+        }
+        for place, history in source_history.histories.items():
+            history.is_read = place in there
+        for place, value in there.items():
+            if place in source_history.histories:
+                source_history.histories[place].goes_on(value, now)
+            else:
+                best = float(value) if isinstance(value, int | float) else 0.0
+                source_history.histories[place] = ReadingHistory(value, now, best)
+        for rule in self._rules.values():
+            for place, history in source_history.histories.items():
+                if place[0] == rule.reads and history.is_read:
+                    _judge(rule, place, source_history.histories, history, now)
+
+    def last(self, source: str, place: Place) -> float | str | None:
+        """What this reading was at the last sample of its source; None where it was not there."""
+        history = self._sources[source].histories.get(place) if source in self._sources else None
+        return history.value if history else None
+
+    def settle(self, at: datetime, noticed: datetime) -> None:
+        """Somebody repaired the node at *at*. What was told at a time that is still to come was told before."""
+        for source_history in self._sources.values():
+            is_ahead = source_history.now - source_history.ahead > noticed + timedelta(minutes=1)
+            for history in source_history.histories.values():
+                history.settle(
+                    max(at + source_history.ahead, source_history.now) if is_ahead else at + source_history.ahead
+                )
+
+    def bad(self) -> set[tuple[str, str]]:
+        """Device and rule of all that is bad, for as long as its rule demands."""
+        return {
+            (place[1], name)
+            for source_history in self._sources.values()
+            for place, history in source_history.histories.items()
+            for name, side in history.sides.items()
+            if side.is_bad and side.seen is not None and side.holds_for() >= self._rules[name].holds
+        }
+
+    def good_for(self, device: str, rule: str) -> tuple[timedelta, frozenset[str]]:
+        """For how long *device* is seen to be good by *rule*, and which of its parts are."""
+        histories = {
+            place[2]: history
+            for source_history in self._sources.values()
+            for place, history in source_history.histories.items()
+            if place[1] == device and rule in history.sides
+        }
+        sides = {part: history.sides[rule] for part, history in histories.items()}
+        is_read = all(history.is_read for history in histories.values())
+        if not sides or not is_read or any(side.is_bad or side.seen is None for side in sides.values()):
+            return timedelta(-1), frozenset()
+        return min(side.holds_for() for side in sides.values()), frozenset(sides)
+
+
+def _judge(
+    rule: Rule, place: Place, histories: Mapping[Place, ReadingHistory], history: ReadingHistory, now: datetime
+) -> None:
+    is_bad = _is_bad(rule, place, histories, history, now)
+    side = history.sides.setdefault(rule.name, Side(False, now, now))
+    if is_bad is None:
+        side.seen = None
+        return
+    if is_bad != side.is_bad:
+        side.is_bad, side.since = is_bad, now
+    side.seen = now
+
+
+def _is_bad(
+    rule: Rule, place: Place, histories: Mapping[Place, ReadingHistory], history: ReadingHistory, now: datetime
+) -> bool | None:
+    """None where nobody can say."""
+    value = history.value
+    match rule.test:
+        case Is(values):
+            return _word(value) in values
+        case IsNot(values):
+            return _word(value) not in values
+        case Grows(by, within):
+            late = any(end > now - within and amount for _, end, amount in history.growths)
+            return history.grown(now - within) >= by or (by <= 1 and late)
+        case Changes(times, within):
+            return sum(change > now - within for change in history.changes) >= times
+        case OutOfLine(score, floor, within):
+            return _stands_out(score, floor, history, _peers(place, histories), now - within)
+    if isinstance(value, str):
+        return None
+    match rule.test:
+        case AtLeast(limit):
+            return value >= limit
+        case FellBelowBest():
+            return value < history.best
+        case Below(limit, other) if other:
+            least = histories.get((other, place[1], place[2]))
+            return value < least.value if least and isinstance(least.value, int | float) else None
+        case Below(limit):
+            return value < limit
+
+
+def _peers(place: Place, histories: Mapping[Place, ReadingHistory]) -> list[ReadingHistory]:
+    return [history for other, history in histories.items() if other[0] == place[0] and other != place]
+
+
+def _stands_out(
+    score: float, floor: float, history: ReadingHistory, peers: list[ReadingHistory], since: datetime
+) -> bool | None:
+    mine, others = history.grown(since), [peer.grown(since) for peer in peers]
+    if mine < floor:
+        return False
+    if len(others) < 3:
+        return None
+    middle = median(others)
+    spread = max(1.0, 1.4826 * median(abs(other - middle) for other in others))
+    return (mine - middle) / spread >= score
+
+
+def _wrap(before: float, after: float) -> float:
+    """Less than before, near both ends of the range, and not nothing at all: it went on there."""
+    for size in (2**32, 2**64):
+        if size * 15 / 16 <= before < size and 0 < after < size / 16:
+            return size - before + after
+    return 0
+
+
+def _share(begin: datetime, end: datetime, since: datetime) -> float:
+    """Which part of the time from *begin* to *end* lies after *since*."""
+    if begin >= since:
+        return 1.0
+    return (end - since) / (end - begin) if end > since else 0.0
+
+
+def _word(value: float | str) -> str:
+    return str(int(value)) if isinstance(value, int | float) and float(value).is_integer() else str(value)
+
+
+def place_of(reading: Reading) -> Place:
+    return reading.name, reading.device, reading.part

@@ -1,0 +1,165 @@
+"""
+The one true cluster behind all views of it: every write that takes effect is shown to whoever keeps watch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.port import Event, Fields, Labels, Listed, NotFound
+from healthd.cluster.selection import selection
+from healthd.core.api import RESOURCES, Slim
+from tests.cluster.fakes import compact
+from tests.simulation.step_scheduler import at_once
+
+T = TypeVar("T", bound=Slim)
+
+
+class Write(NamedTuple):
+    """One write that took effect. *before* is None for a creation, *after* for an object that is gone."""
+
+    by: str
+    kind: type[Slim]
+    before: Any
+    after: Any
+
+
+class Listing(NamedTuple):
+    """One list of all objects of a kind, as of the number of writes *at* that had been made."""
+
+    by: str
+    kind: type[Slim]
+    at: int
+
+
+class Lists:
+    """All objects of each kind, decoded once for all that ask between two writes. Most reads change nothing."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self._known: dict[type[Slim], tuple[dict[tuple[str, str], Any], str]] = {}
+
+    def of(self, kind: type[T]) -> tuple[dict[tuple[str, str], T], str]:
+        """All objects of *kind* by namespace and name, and the version that they were read at."""
+        if kind not in self._known:
+            listed = at_once(self._cluster.list(kind))
+            there: dict[tuple[str, str], Any] = {_where(item): item for item in listed.items}
+            self._known[kind] = there, listed.resource_version
+        return self._known[kind]
+
+    def forget(self, write: Write) -> None:
+        """What a write may have changed. With an object that is deleted others go."""
+        if write.after is None or write.after.metadata.deletion_timestamp is not None:
+            self._known.clear()
+        plural = RESOURCES[write.kind].plural  # of which there may be another struct
+        self._known = {kind: known for kind, known in self._known.items() if RESOURCES[kind].plural != plural}
+
+
+class GroundTruth:
+    """A `Cluster` for one writer *by*; all that are *seen_by* others share the cluster, and *tell* the same."""
+
+    def __init__(
+        self,
+        cluster: EmbeddedCluster,
+        by: str,
+        tell: Callable[[Write | Listing], None],
+        lists: Lists | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._by = by
+        self._reported = tell
+        self._lists = lists or Lists(cluster)
+
+    def seen_by(self, name: str, kind: type[GroundTruth] | None = None) -> GroundTruth:
+        """The same cluster for another writer, by another *kind* of view if given."""
+        return (kind or GroundTruth)(self._cluster, name, self._reported, self._lists)
+
+    def world(self, kinds: Iterable[type[Any]]) -> dict[type[Slim], list[Any]]:
+        """All objects of *kinds*, for those who watch over all."""
+        return {kind: list(self._lists.of(kind)[0].values()) for kind in kinds}
+
+    def _notify(self, seen: Write | Listing) -> None:
+        if isinstance(seen, Write):
+            self._lists.forget(seen)
+        self._reported(seen)
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        return self._lists.of(kind)[0].get((namespace, name)) or await self._cluster.get(kind, name, namespace)
+
+    async def list(
+        self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
+    ) -> Listed[T]:
+        wanted, (there, version) = selection(kind, labels, fields), self._lists.of(kind)
+        found = [each for (space, _), each in there.items() if namespace in (None, space)]
+        self._notify(Listing(self._by, kind, int(version)))
+        return Listed([each for each in found if wanted.matches(each)] if wanted else found, version)
+
+    def watch(
+        self,
+        kind: type[T],
+        *,
+        since: str,
+        namespace: str | None = None,
+        labels: Labels | None = None,
+        fields: Fields | None = None,
+    ) -> AsyncIterator[Event[T]]:
+        return self._cluster.watch(kind, since=since, namespace=namespace, labels=labels, fields=fields)
+
+    async def create(self, obj: T) -> T:
+        created = await self._cluster.create(obj)
+        self._notify(Write(self._by, type(obj), None, created))
+        return created
+
+    async def patch(
+        self,
+        kind: type[T],
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        namespace: str = "",
+        subresource: str = "",
+        resource_version: str = "",
+        uid: str = "",
+    ) -> T:
+        before = await self.get(kind, name, namespace)
+        after = await self._cluster.patch(
+            kind,
+            name,
+            patch,
+            namespace=namespace,
+            subresource=subresource,
+            resource_version=resource_version,
+            uid=uid,
+        )
+        if after != before:
+            self._notify(Write(self._by, kind, before, after))
+        return after
+
+    async def delete(
+        self,
+        kind: type[T],
+        name: str,
+        *,
+        namespace: str = "",
+        uid: str = "",
+        resource_version: str = "",
+        grace_seconds: int | None = None,
+    ) -> None:
+        before = await self.get(kind, name, namespace)
+        await self._cluster.delete(
+            kind, name, namespace=namespace, uid=uid, resource_version=resource_version, grace_seconds=grace_seconds
+        )
+        try:
+            after: T | None = await self._cluster.get(kind, name, namespace)
+        except NotFound:
+            after = None
+        self._notify(Write(self._by, kind, before, after))
+
+    def compact(self, before: str) -> None:
+        compact(self._cluster, before)
+
+
+def _where(obj: Any) -> tuple[str, str]:
+    return obj.metadata.namespace, obj.metadata.name
