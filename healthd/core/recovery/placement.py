@@ -13,7 +13,7 @@ from healthd.core.api import FencedPod, Pod, RecoveryStatus
 from healthd.core.config import RecoveryPolicy
 from healthd.core.phrases import some
 from healthd.core.recovery.gang import GangView, Root, attempt_of, with_seats
-from healthd.core.recovery.spares import choose, is_avoided, is_fit, is_unknown, obstacles
+from healthd.core.recovery.spares import choose, is_avoided, is_fit, is_spare, is_unknown, obstacles
 from healthd.core.recovery.terms import Terms
 
 BESIDE = "+"
@@ -49,7 +49,7 @@ def place(
     With too few spares the gang shrinks if its owner allowed that (`healthd.dev/min-nodes`), else nothing runs:
     a gang that waits for a missing member wastes every other node.
     """
-    before = _last_places(status.pods, root)
+    before = _last_places(status.pods, root, view)
     unfit = {
         node for node in before.values() if not is_fit(view.nodes.get(node), view.health.get(node), view.sign_on(node))
     }
@@ -85,12 +85,13 @@ def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
     return set(there) if len(there) >= root.world else {*there, *root.placement.values()}
 
 
-def _last_places(pods: Sequence[FencedPod], root: Root) -> dict[str, str]:
+def _last_places(pods: Sequence[FencedPod], root: Root, view: GangView) -> dict[str, str]:
     """
     The node that each member was on, by index. *pods* are in the order of creation.
 
     For a member that was created again on another node, that is its last node. A member without a node gets a node
     that the gang has left over; when there is none, its node is the placeholder `member N`, as if that were a bad node.
+    A node that went back into the pool of spares is not the gang's any more: it has to be claimed again.
     """
     if root.indexes == ():
         # The members have no indexes: any numbers are right, and the newest pods are the last members.
@@ -102,6 +103,7 @@ def _last_places(pods: Sequence[FencedPod], root: Root) -> dict[str, str]:
     if not any(pod.index in indexes for pod in pods):
         return {}  # members without numbers: only the scheduler can place them
     stays = [*root.placement.items(), *((pod.index, pod.node) for pod in pods if pod.node)]
+    stays = [(index, node) for index, node in stays if not (node in view.nodes and is_spare(view.nodes[node]))]
     alone = _have_nodes_of_their_own(pods)
     places: dict[str, str] = {}
     taken: set[str] = set()

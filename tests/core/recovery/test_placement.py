@@ -53,6 +53,13 @@ def test_a_bad_node_is_replaced_and_no_other_moves() -> None:
     assert plan == PlacementPlan({"0": "good", "1": "spare"}, {"bad": "spare"}, "spare in place of bad")
 
 
+def test_a_node_that_went_back_into_the_pool_is_claimed_again_before_a_member_returns_to_it() -> None:
+    plan = a_plan([(0, "good"), (1, "")], GOOD, SPARE, reported={"0": "good", "1": "spare"})
+
+    assert isinstance(plan, PlacementPlan)
+    assert (plan.placement, plan.replacements) == ({"0": "good", "1": "spare"}, {"member 1": "spare"})
+
+
 def test_a_spare_that_no_one_watches_over_is_taken_where_there_is_no_other_and_that_is_said() -> None:
     nodes = (GOOD, BAD, SPARE, SPARE_2)
     both = a_plan([(0, "good"), (1, "bad")], *nodes, silent=("spare",))
