@@ -101,6 +101,9 @@ class FreshReader:
         recovery: Recovery | None = noticed
         if not is_fresh:
             recovery = await self._get(Recovery, noticed.metadata.name, noticed.metadata.namespace)
+            if recovery is None:
+                # No event may ever say so: an object that was created and deleted between two lists leaves none.
+                self._cluster_state.remove(noticed)
         if recovery is None or recovery.metadata.uid != noticed.metadata.uid or recovery.status.phase in ENDED:
             return FreshRead(recovery=None, view=GangView(root=None))
         root = await self._adapters[gang.kind].find(self._cluster, gang)

@@ -245,3 +245,13 @@ async def test_reads_in_parallel_answer_in_order_and_fail_as_one_would() -> None
 
     with pytest.raises(OSError, match="the third"):
         await in_parallel(2)([*reads, partial(answer, 3)])
+
+
+async def test_a_recovery_that_is_gone_leaves_the_cache_though_no_event_says_so(scenario: NoticedGang) -> None:
+    recovery = await scenario.set_up(Phase.STOPPING)
+    await scenario.cluster.delete(Recovery, recovery.metadata.name, namespace="default")
+
+    read = await scenario.snapshot(recovery)
+
+    assert read.recovery is None
+    assert list(scenario.cluster_state.recoveries()) == []

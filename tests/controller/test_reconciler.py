@@ -207,6 +207,7 @@ async def test_of_several_spares_one_is_claimed_whose_agent_was_heard_of_lately(
     assert scenario.places() == {"0": "node-0", "1": "node-3"}
 
 
+@pytest.mark.slow
 async def test_the_breaker_is_shown_open_until_it_closes() -> None:
     scenario = Scenario(breaker=BreakerPolicy(restarts=1, window=timedelta(hours=1)))
     await scenario.run_for(minutes=2)

@@ -40,7 +40,7 @@ def test_what_the_first_fault_would_cost_is_reported() -> None:
         ({"suspended": True}, "the gang does not run"),
         ({"suspended": True, "stopped_by": "train-1"}, "recovery train-1 stopped it and is gone"),
         ({"has_begun": False}, "the gang does not run"),
-        ({"options": GangOptions(restart=True)}, "not told where it saves; `healthd doctor job/train`"),
+        ({"options": GangOptions(restart=True)}, "does not know where it saves; `healthd doctor job/train`"),
         ({"options": GangOptions(checkpoint="/c")}, "healthd was not asked to restart it"),
         ({}, "its checkpoints have not been read yet"),
         ({"saves": CHECKED}, "it is not known when it was started"),
