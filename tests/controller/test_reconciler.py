@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from healthd.controller.cluster_state import ClusterState, ObjectKey
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.informers import read_everything
