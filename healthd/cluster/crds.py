@@ -24,7 +24,11 @@ import yaml
 from healthd.core.api import (
     RESOURCES,
     Cause,
+    Delivery,
     FencedPod,
+    Incident,
+    IncidentRecord,
+    IncidentStatus,
     NodeHealth,
     NodeHealthStatus,
     ObjectMeta,
@@ -34,6 +38,7 @@ from healthd.core.api import (
     PodHint,
     Recovery,
 )
+from healthd.core.api.incidents import LONGEST_ERROR, LONGEST_KEY, LONGEST_TEXT, LONGEST_TITLE, MOST_SINKS
 from healthd.core.api.meta import Slim
 from healthd.core.api.model import ENDED, Phase, Verdict
 from healthd.core.api.recoveries import LONGEST_MESSAGE, GangRef, RecoverySpec, RecoveryStatus
@@ -92,6 +97,13 @@ _RUNNING = _one_of([Phase.STARTING, Phase.CONFIRMING])
 
 RULES: Mapping[type[Slim], Sequence[CelRule]] = {
     RecoverySpec: [CelRule("self == oldSelf", "what started a recovery is history: spec cannot be changed")],
+    Incident: [
+        CelRule("self.key == oldSelf.key", "the key is the identity of an incident: services know it by that"),
+        CelRule(
+            "self.?revision.orValue(1) >= oldSelf.?revision.orValue(1)",
+            "revisions are counted upwards: services would refuse a lower one",
+        ),
+    ],
     RecoveryStatus: [
         CelRule(
             f"!(oldSelf.phase in {_one_of(sorted(ENDED))}) || self.phase == oldSelf.phase",
@@ -150,6 +162,17 @@ BOUNDS: Mapping[type[Slim], Mapping[str, Schema]] = {
     PodHint: {"avoid": _NODES, "prefer": _NODES, "reserved_for": {"maxLength": 63}},
     PodGangSpec: {"members": {"maxItems": 20000}, "size": {"minimum": 0, "maximum": LARGEST_GANG}},
     PodGangMember: {"name": _NAME, "uid": _NAME},
+    Incident: {
+        "key": {"maxLength": LONGEST_KEY, "pattern": "^[A-Za-z0-9./_-]+$"},
+        "revision": {"minimum": 1},
+        "title": {"maxLength": LONGEST_TITLE},
+        "nodes": _NODES,
+        "happened": {"maxLength": LONGEST_TEXT},
+        "did": {"maxLength": LONGEST_TEXT},
+        "todo": {"maxLength": LONGEST_TEXT},
+    },
+    IncidentStatus: {"deliveries": {"maxProperties": MOST_SINKS}},
+    Delivery: {"error": {"maxLength": LONGEST_ERROR}, "thread": {"maxLength": LONGEST_ERROR}},
     NodeHealthStatus: {
         "findings": {"maxItems": 2048},
         "inventory": {"maxItems": 1024},
@@ -206,6 +229,18 @@ PRESENTATIONS: Mapping[type[Slim], Presentation] = {
             Column("Age", ".metadata.creationTimestamp", "date"),
             Column("Message", ".status.message", description="Why it is in this phase."),
             Column("Confirmed", ".status.confirmedStep", "integer", "The step that showed the progress.", wide=True),
+        ],
+    ),
+    IncidentRecord: Presentation(
+        short=["inc"],
+        columns=[
+            Column("Severity", ".spec.severity", description="Whether a person must act."),
+            Column("Title", ".spec.title", description="What is wrong with what."),
+            Column("Namespace", ".spec.namespace", description="The namespace of its gang."),
+            Column("Opened", ".spec.opened", "date", "How long ago it began."),
+            Column("Resolved", ".spec.resolved", "date", "How long ago it ended; empty while it is open."),
+            Column("Todo", ".spec.todo", description="What is left for a person.", wide=True),
+            Column("Age", ".metadata.creationTimestamp", "date", wide=True),
         ],
     ),
     PodGang: Presentation(
@@ -267,7 +302,7 @@ def _root(kind: type[Slim], api_version: str) -> Schema:
     schema = _schema(shapes.type_info(kind))
     schema["properties"] = {
         "apiVersion": {"type": "string", "description": f"`{api_version}`."},
-        "kind": {"type": "string", "description": f"`{kind.__name__}`."},
+        "kind": {"type": "string", "description": f"`{RESOURCES[kind].kind}`."},
         **schema["properties"],
     }
     return schema
@@ -283,7 +318,7 @@ def _schema(shape: shapes.Type) -> Schema:
         case shapes.UnionType(types):
             (alone,) = [one for one in types if not isinstance(one, shapes.NoneType)]
             return _schema(alone)  # None is left out on the wire
-        case shapes.ListType(item_type=item, max_length=most):
+        case shapes.ListType(item_type=item, max_length=most) | shapes.VarTupleType(item_type=item, max_length=most):
             return {"type": "array", "items": _schema(item), **_known(maxItems=most)}
         case shapes.DictType(value_type=value, max_length=most):
             return {"type": "object", "additionalProperties": _schema(value), **_known(maxProperties=most)}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # agents have no gangs, and need not load this module
 
 _QUARANTINE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _PHASE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
-OBJECT_ERRORS = ("watch", "cache", "gang", "tidy", "metrics", "event")
+OBJECT_ERRORS = ("watch", "cache", "gang", "tidy", "metrics", "event", "alerts")
 """Places where one object may cause an error."""
 SHOWN_GANGS = 500
 """In each namespace: a tenant can create gangs without limit, and each series costs storage in Prometheus."""
@@ -73,6 +73,7 @@ class Metrics:
         self._make_recoveries(registry)
         self._make_standing(registry)
         self._make_gangs(registry)
+        self._make_alerts(registry)
 
     def _make_api(self, registry: CollectorRegistry) -> None:
         self.api_errors = Counter(
@@ -84,7 +85,7 @@ class Metrics:
         self.object_errors = Counter(
             "healthd_object_errors_total",
             "Errors that one object brought out and that ended nothing else, by where: watch (also an object that does "
-            "not fit its definition), cluster_state, gang, tidy, metrics, event. The log names the object.",
+            "not fit its definition), cluster_state, gang, tidy, metrics, event, alerts. The log names the object.",
             ["where"],
             registry=registry,
         )
@@ -307,6 +308,51 @@ class Metrics:
             registry=registry,
         )
 
+    def _make_alerts(self, registry: CollectorRegistry) -> None:
+        self.incidents_open = Gauge(
+            "healthd_incidents_open",
+            "Incidents that are open, by whether a person must act (page) or not (notice).",
+            ["severity"],
+            registry=registry,
+        )
+        self.incidents_opened = Counter(
+            "healthd_incidents_opened_total",
+            "Incidents that were opened, by their first severity.",
+            ["severity"],
+            registry=registry,
+        )
+        self.alert_messages = Counter(
+            "healthd_alert_messages_total",
+            "Messages to alert services, by what the answer proves: accepted, delivered, unknown; refused is never "
+            "tried again, retry is.",
+            ["sink", "answer"],
+            registry=registry,
+        )
+        self.alert_dead_letters = Counter(
+            "healthd_alert_dead_letters_total",
+            "Messages that were given up: refused, or not taken for too long. `healthd alerts list` names them.",
+            ["sink"],
+            registry=registry,
+        )
+        self.alert_waiting = Gauge(
+            "healthd_alert_waiting", "Incidents of which a message waits to be sent.", ["sink"], registry=registry
+        )
+        self.alert_oldest_waiting = Gauge(
+            "healthd_alert_oldest_waiting_seconds",
+            "For how long the oldest message waits to be sent; 0 when none waits.",
+            ["sink"],
+            registry=registry,
+        )
+
+    def start_alerts_at_zero(self, sinks: Iterable[str], answers: Iterable[str], severities: Iterable[str]) -> None:
+        """Create every series of the alert services *sinks* now, as `rate()` wants it."""
+        for severity in severities:
+            self.incidents_opened.labels(severity)
+        for sink in sinks:
+            self.alert_dead_letters.labels(sink)
+            for answer in answers:
+                self.alert_messages.labels(sink, answer)
+
     def _start_at_zero(self) -> None:
         """Create every series of a closed set now: `rate()` does not see the event that creates a series."""
         for cause in CauseKind:
@@ -404,6 +450,8 @@ class Metrics:
 
     def forget_the_world(self) -> None:
         """Reset the gauges of the cluster: from now on another controller shows them."""
+        for shown in (self.incidents_open, self.alert_waiting, self.alert_oldest_waiting):
+            shown.clear()
         for gauge in (self.leading, self.spares, self.recovery_in_progress, self.quarantined_nodes):
             gauge.set(0)
         self.show_gangs(())

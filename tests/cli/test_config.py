@@ -170,7 +170,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_right_name() -> None:
 def test_an_unknown_section_with_no_near_name_gets_the_list() -> None:
     sections = (
         "host_root, quarantine, recovery, breaker, hang, judge, kernel_log, probes, checkpoints, precheck, leader, "
-        "http, log, foreign"
+        "http, log, foreign, alerts"
     )
 
     assert mistakes("zzz: 1\n") == [f"1:1: zzz: there is no such key; the file has {sections}"]
@@ -405,3 +405,52 @@ def test_config_check_says_good_or_what_is_wrong(tmp_path: Path, capsys: pytest.
 def test_config_reference_prints_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "--reference"]) == 0
     assert capsys.readouterr().out == reference()
+
+
+SINK = """\
+alerts:
+  sinks:
+    - name: oncall
+      kind: {kind}
+      token_file: /etc/healthd/key
+      severities: [{severities}]
+      labels: [{label}]
+    - name: {name}
+      urls: ["https://chat.example/hook"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "mistake"),
+    [
+        ({"kind": "pagerdooty"}, 'did you mean "pagerduty"?'),
+        ({"severities": "pages"}, 'did you mean "page"?'),
+        ({"severities": ""}, "severities is empty"),
+        ({"label": "cause"}, "'cause' is not of the form name=value"),
+        ({"name": "oncall"}, "more than one sink named oncall"),
+        ({"name": '"On Call"'}, "lower-case letters"),
+        ({"name": "chat\n      namespaces: [team-a]"}, "would go nowhere"),
+    ],
+)
+def test_an_alert_service_that_would_not_work_is_refused(changed: dict[str, str], mistake: str) -> None:
+    good = {"kind": "pagerduty", "severities": "page", "label": "cause=nodes", "name": "chat"}
+
+    assert parse(SINK.format(**good).encode(), "f").alerts.sinks[0].severities == ("page",)
+    assert mistake in "\n".join(mistakes(SINK.format(**{**good, **changed})))
+
+
+@pytest.mark.parametrize(
+    ("sink", "mistake"),
+    [
+        ("kind: pagerduty", "a sink of kind pagerduty needs token_file"),
+        ("kind: slack, token_file: /t", "a sink of kind slack needs channel"),
+        ("kind: incident-io", "a sink of kind incident-io needs urls and token_file"),
+        ("kind: webhook", "a sink of kind webhook needs urls or url_file"),
+        ("kind: webhook, urls: [https://a, https://b]", "only an alertmanager has several"),
+        ("kind: webhook, urls: [http://a]", "http:// needs `insecure: true`"),
+        ("kind: teams, url_file: relative", "url_file must be an absolute path"),
+        ("kind: apprise, url_file: /u", "apprise is for notices, not for pages"),
+    ],
+)
+def test_an_alert_service_without_what_its_kind_needs_is_refused(sink: str, mistake: str) -> None:
+    assert mistake in "\n".join(mistakes(f"alerts: {{sinks: [{{name: a, {sink}}}]}}\n"))

@@ -369,3 +369,24 @@ def test_explain_says_what_a_field_means(installed: ControlPlane, field: str, wo
     reported = installed.kubectl("explain", field)
 
     assert words in " ".join(reported.split())
+
+
+def an_incident(**spec: Any) -> Json:
+    known = {"key": "node/n1/1", "severity": "page", "title": "n1 is out", "opened": AT, "updated": AT, "revision": 2}
+    body = {"apiVersion": "healthd.dev/v1alpha1", "kind": "Incident", "metadata": {"name": "n1"}}
+    return {**body, "spec": {**known, **spec}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [({"key": "node/n2/1"}, "identity"), ({"revision": 1}, "counted upwards"), ({"severity": "fatal"}, "severity")],
+)
+def test_an_incident_stays_the_same_and_goes_on(
+    installed: ControlPlane, namespace: str, spec: dict[str, Any], words: str
+) -> None:
+    path = f"/apis/healthd.dev/v1alpha1/namespaces/{namespace}/incidents"
+    installed.api.create(path, an_incident())
+    installed.api.patch(f"{path}/n1", {"spec": {"revision": 3, "resolved": AT}, "status": {"deliveries": {"a": {}}}})
+
+    with pytest.raises(ApiError, match=words):
+        installed.api.patch(f"{path}/n1", {"spec": spec})

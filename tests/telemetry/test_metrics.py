@@ -18,6 +18,10 @@ from tests.core.gangs import a_root
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 CONTRACT = {
+    "healthd_alert_dead_letters_total": {"sink"},
+    "healthd_alert_messages_total": {"sink", "answer"},
+    "healthd_alert_oldest_waiting_seconds": {"sink"},
+    "healthd_alert_waiting": {"sink"},
     "healthd_api_errors_total": {"error"},
     "healthd_gangs_invalid": set(),
     "healthd_gangs_not_shown": set(),
@@ -36,6 +40,8 @@ CONTRACT = {
     "healthd_findings_raised_total": {"rule"},
     "healthd_gang_attempt": {"namespace", "gang"},
     "healthd_gang_step": {"namespace", "gang"},
+    "healthd_incidents_open": {"severity"},
+    "healthd_incidents_opened_total": {"severity"},
     "healthd_kernel_log_up": set(),
     "healthd_nodes_below_peers": {"part"},
     "healthd_probe_up": {"source"},
@@ -98,6 +104,10 @@ def test_the_names_and_labels_are_the_contract(metrics: Metrics) -> None:
     metrics.show_below_peers({"gpus": 1})
     metrics.findings_raised.labels("xid-79").inc()
     metrics.loop_succeeded("agent", NOW)
+    metrics.start_alerts_at_zero(["oncall"], ["accepted"], ["page"])
+    for gauge in (metrics.alert_waiting, metrics.alert_oldest_waiting):
+        gauge.labels("oncall").set(0)
+    metrics.incidents_open.labels("page").set(0)
     metrics.api_errors.labels("Unavailable").inc()
     metrics.probe_up.labels("nvml").set(1)
 

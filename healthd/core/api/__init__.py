@@ -23,6 +23,12 @@ from healthd.core.api.health import (
     RepairSeen,
     Shape,
 )
+from healthd.core.api.incidents import (
+    Delivery,
+    Incident,
+    IncidentRecord,
+    IncidentStatus,
+)
 from healthd.core.api.leases import (
     Lease,
     LeaseSpec,
@@ -207,12 +213,16 @@ __all__ = [
     "ContainerResources",
     "ContainerState",
     "ContainerStatus",
+    "Delivery",
     "Device",
     "EnvVar",
     "EventSource",
     "FenceOverride",
     "FencedPod",
     "GangRef",
+    "Incident",
+    "IncidentRecord",
+    "IncidentStatus",
     "Job",
     "JobManifest",
     "JobSet",

@@ -9,6 +9,7 @@ import msgspec
 from healthd.core.api.admission import MutatingAdmissionPolicy
 from healthd.core.api.events import Occurrence
 from healthd.core.api.health import NodeHealth
+from healthd.core.api.incidents import IncidentRecord
 from healthd.core.api.leases import Lease
 from healthd.core.api.meta import Slim
 from healthd.core.api.nodes import Node, NodeManifest
@@ -71,9 +72,24 @@ RESOURCES: dict[type[Slim], Resource] = {
     Occurrence: Resource("v1", "Event", "events", namespaced=True, has_status=False),
     NodeHealth: Resource("healthd.dev/v1alpha1", "NodeHealth", "nodehealths", namespaced=False, has_status=True),
     Recovery: Resource("healthd.dev/v1alpha1", "Recovery", "recoveries", namespaced=True, has_status=True),
+    # Without a status subresource: what changes together is one write, and an incident has only one writer.
+    IncidentRecord: Resource("healthd.dev/v1alpha1", "Incident", "incidents", namespaced=True, has_status=False),
 }
 
-AnyObject = Node | Pod | Job | JobSet | StatefulSet | PodGang | PodManifest | Lease | Occurrence | NodeHealth | Recovery
+AnyObject = (
+    Node
+    | Pod
+    | Job
+    | JobSet
+    | StatefulSet
+    | PodGang
+    | PodManifest
+    | Lease
+    | Occurrence
+    | NodeHealth
+    | Recovery
+    | IncidentRecord
+)
 
 
 def to_wire(obj: AnyObject) -> dict[str, Any]:

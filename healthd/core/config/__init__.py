@@ -11,6 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from healthd.core.config.alerts import AlertsPolicy, SinkKind, SinkPolicy, TeamPolicy
 from healthd.core.config.base import Policy
 from healthd.core.config.breaker import BreakerPolicy
 from healthd.core.config.checkpoints import CheckpointsPolicy, PrecheckPolicy
@@ -24,6 +25,7 @@ from healthd.core.config.sources import ForeignPolicy, KernelLogPolicy, KernelLo
 
 __all__ = [
     "REPLACED",
+    "AlertsPolicy",
     "BreakerPolicy",
     "CheckpointsPolicy",
     "Config",
@@ -43,8 +45,11 @@ __all__ = [
     "ProbesPolicy",
     "QuarantinePolicy",
     "RecoveryPolicy",
+    "SinkKind",
+    "SinkPolicy",
     "SiteRule",
     "StartFresh",
+    "TeamPolicy",
     "format_duration",
     "parse_duration",
 ]
@@ -78,3 +83,4 @@ class Config(Policy, frozen=True, kw_only=True):
     http: HttpPolicy = HttpPolicy()
     log: LogPolicy = LogPolicy()
     foreign: ForeignPolicy = ForeignPolicy()
+    alerts: AlertsPolicy = AlertsPolicy()

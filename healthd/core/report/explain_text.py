@@ -52,6 +52,30 @@ def explain_sections(explanation: Explanation, *, width: int = 100, terms: Terms
     return [part for part in parts if part.lines or part is parts[0]]
 
 
+class Sentences(NamedTuple):
+    """The same story in sentences, for a message that is read without a terminal."""
+
+    cause: list[str]
+    decision: list[str]
+    now: list[str]
+
+
+def sentences(explanation: Explanation, terms: Terms = KUBERNETES) -> Sentences:
+    """Cause, decision and what is left of *explanation*. Text from outside is made safe for a terminal."""
+    causes = [sentence for number, why in enumerate(explanation.causes) for sentence in _cause_sentences(why, number)]
+    return Sentences(
+        *(
+            [printable(one) for one in part]
+            for part in (causes, _decision(explanation, terms), _now(explanation, terms))
+        )
+    )
+
+
+def _cause_sentences(why: CauseDetail, number: int) -> Iterator[str]:
+    yield _cause_line(why, number)
+    yield from (f"{_clock(seen.at)} {seen.source}: {seen.text}" for seen in why.evidence)
+
+
 def next_fault(stake: Stake, width: int, terms: Terms = KUBERNETES) -> Section:
     """The section with the cost of the next fault."""
     return Section("The next fault", [line for parts in cost_lines(stake, terms) for line in wrap(parts, width)])
@@ -133,10 +157,14 @@ def _headline(explanation: Explanation, terms: Terms) -> str:
     return f"{explanation.recovery}: {state} ({gang}{when})"
 
 
-def _cause(why: CauseDetail, width: int, number: int) -> Iterator[str]:
+def _cause_line(why: CauseDetail, number: int) -> str:
     joined = "also " if number else ""
     node = f"{why.node}: " if why.node and why.node not in why.message else ""
-    yield from wrap(f"{joined}{why.kind}: {node}{why.message}", width)
+    return f"{joined}{why.kind}: {node}{why.message}"
+
+
+def _cause(why: CauseDetail, width: int, number: int) -> Iterator[str]:
+    yield from wrap(_cause_line(why, number), width)
     for seen in why.evidence:
         record = f" record {seen.record}" if seen.record >= 0 else ""
         yield from wrap(f"{_clock(seen.at)}  {seen.source}{record}: {seen.text}", width, indent=4)

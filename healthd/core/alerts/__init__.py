@@ -1,0 +1,1 @@
+"""Incidents: what on-call hears of, one for each cause."""
