@@ -68,6 +68,8 @@ docs: $(FOR_WORK) ## write the pages, pictures and manifests that are made from 
 	@$(BIN)/healthd config --reference > docs/configuration.md.new && mv docs/configuration.md.new docs/configuration.md
 	@rm -rf docs/findings.new && $(BIN)/healthd rules --reference docs/findings.new
 	@rm -rf docs/findings && mv docs/findings.new docs/findings
+	@$(BIN)/python -c 'from healthd.alerts.sinks.webhook import schema; print(schema(), end="")' > docs/schema.new && \
+		mv docs/schema.new docs/alert-webhook.schema.json
 	@$(BIN)/python -m healthd.cluster.crds > deploy/crds.yaml.new && mv deploy/crds.yaml.new deploy/crds.yaml
 	@$(BIN)/python -m tests.deploy.attacks
 	@$(BIN)/python -m tests.docs.architecture_picture

@@ -1,0 +1,1 @@
+"""Alert services: one module for each, behind the protocol in `healthd.alerts.sink`."""

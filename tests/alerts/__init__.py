@@ -1,0 +1,1 @@
+"""Alert services, stood in for by servers of these tests that behave badly."""
