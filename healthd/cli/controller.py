@@ -15,6 +15,8 @@ from pathlib import Path
 
 import structlog
 
+from healthd.alerts.registry import make_sinks
+from healthd.alerts.sink import SinkError
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
 from healthd.cli.target import cluster as target_cluster
@@ -57,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     configure(config.log.format, config.log.level, sys.stderr)
     try:
         asyncio.run(_run(config, args, SystemClock()))
-    except (Unusable, AddressError) as error:
+    except (Unusable, AddressError, SinkError) as error:
         raise UserError(str(error)) from None
     except BaseExceptionGroup as group:
         if (unusable := target_cluster.first_of(group, Unusable)) is None:
@@ -86,6 +88,7 @@ async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
                 checkpoints=checkpoints,
                 jitter=random.random,
                 looker=checkpoints,
+                sinks=make_sinks(config.alerts, clock),
             ),
         )
         loop = asyncio.get_running_loop()

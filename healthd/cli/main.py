@@ -56,6 +56,7 @@ COMMANDS: Mapping[str, Command] = {
     "rules": Command("healthd.cli.rules", "list the rules by which a node is judged"),
     "agent": Command("healthd.cli.agent", "guard a Kubernetes node: judge its hardware, cordon it when that is broken"),
     "controller": Command("healthd.cli.controller", "restart the training gangs of a Kubernetes cluster"),
+    "alerts": Command("healthd.cli.alerts", "list incidents and who has accepted them, or try the alert services"),
     "doctor": Command("healthd.cli.doctor", "say what stands in the way of a gang's recovery, before anything breaks"),
     "checkpoints": Command("healthd.cli.checkpoints", "find the newest checkpoint that will really load"),
     "config": Command("healthd.cli.config", "check a configuration file, or print the reference of all keys"),

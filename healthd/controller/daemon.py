@@ -8,15 +8,17 @@ leads. For a moment two replicas may both act as leader; this does no harm, beca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
+from healthd.alerts.sink import Sink
 from healthd.clock import Clock
 from healthd.cluster.leader import Candidacy, Deposed, lead
 from healthd.cluster.port import Cluster
+from healthd.controller.alerts import Alerts
 from healthd.controller.checkpoints.precheck import PrecheckDependencies, Prechecks
 from healthd.controller.cluster_state import ClusterState
 from healthd.controller.dependencies import ReconcilerDependencies
@@ -56,6 +58,8 @@ class ControllerDependencies:
     looker: Looker | None = None
     """Checks the checkpoints of running gangs. None: they are not checked."""
     jitter: Jitter
+    sinks: Sequence[Sink] = ()
+    """The alert services. The daemon closes them at its end."""
 
 
 class ControllerDaemon:
@@ -77,16 +81,23 @@ class ControllerDaemon:
             config.leader.lease, identity=identity, name=LEASE, namespace=dependencies.namespace
         )
         self._jitter = dependencies.jitter
+        self._sinks = dependencies.sinks
+        self._namespace = dependencies.namespace
         self._wake = asyncio.Event()
+        self._wake_alerts = asyncio.Event()
         self._stop = asyncio.Event()
         self._announcer = Announcer(
             cluster, clock, component="healthd-controller", instance=identity, metrics=self.metrics
         )
-        self._informers = Informers(cluster, clock, self.cluster_state, adapters, self._wake.set, isolation)
+        self._informers = Informers(cluster, clock, self.cluster_state, adapters, self._changed, isolation)
 
     def stop(self) -> None:
         """Stop soon, and let a standby take over. May be called from a signal handler of the event loop."""
         self._stop.set()
+
+    def _changed(self) -> None:
+        self._wake.set()
+        self._wake_alerts.set()
 
     async def run(self) -> None:
         """Run until `stop`. Raises Unusable, AddressError."""
@@ -101,6 +112,8 @@ class ControllerDaemon:
             announcing.cancel()
             feeding.cancel()
         await self._announcer.flush(EXIT_GRACE)
+        for sink in self._sinks:
+            await sink.close()
 
     async def _lead(self) -> None:
         """Become the leader again and again. Only a replica with synced informers stands for election."""
@@ -130,6 +143,8 @@ class ControllerDaemon:
             async with asyncio.TaskGroup() as group:
                 if self._looker is not None:
                     group.create_task(self._prechecks(self._looker).run(), name="prechecks")
+                if self._sinks:
+                    group.create_task(self._alerts().run(), name="alerts")
                 group.create_task(self._rails().run(), name="rails")
                 group.create_task(self._peers().run(), name="peers")
                 group.create_task(
@@ -144,6 +159,22 @@ class ControllerDaemon:
     def _peers(self) -> Peers:
         return Peers(
             self._cluster, self._clock, self.cluster_state, self.metrics, self._announcer, self._informers.trouble
+        )
+
+    def _alerts(self) -> Alerts:
+        return Alerts(
+            self._cluster,
+            self._clock,
+            self.cluster_state,
+            self._sinks,
+            self._config.alerts,
+            self._config.quarantine,
+            namespace=self._namespace,
+            metrics=self.metrics,
+            wake=self._wake_alerts,
+            announce=self._announcer,
+            trouble=self._informers.trouble,
+            jitter=self._jitter,
         )
 
     def _prechecks(self, looker: Looker) -> Prechecks:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from healthd.alerts.sink import Sink
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Cluster, NotFound, Unavailable
 from healthd.controller.daemon import LEASE, ControllerDaemon, ControllerDependencies
 from healthd.controller.ports import Checkpoints
 from healthd.core.api import ANNOTATION_RESTART, Job, Lease, Node, Pod, Recovery
-from healthd.core.config import Config
+from healthd.core.config import AlertsPolicy, Config, SinkPolicy
 from healthd.core.node.quarantine import Record, cordon_patch
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_node, a_pod
@@ -71,15 +72,21 @@ class Replicas:
             await self.cluster.patch(Pod, pod.metadata.name, running, namespace="default", subresource="status")
 
     async def start(
-        self, name: str, *, unknown: set[type[Any]] | None = None, checkpoints: Checkpoints | None = None
+        self,
+        name: str,
+        *,
+        unknown: set[type[Any]] | None = None,
+        checkpoints: Checkpoints | None = None,
+        sinks: Sequence[Sink] = (),
     ) -> None:
         """One more replica."""
         link = self.links[name] = Link(self.cluster)
         link.unknown = unknown or set()
         cluster: Any = link
         seen: Cluster = cluster
+        alerts = AlertsPolicy(sinks=tuple(SinkPolicy(name=sink.name) for sink in sinks))
         self.daemons[name] = ControllerDaemon(
-            Config(),
+            Config(alerts=alerts),
             ControllerDependencies(
                 identity=name,
                 namespace="healthd-system",
@@ -88,6 +95,7 @@ class Replicas:
                 adapters=ADAPTERS,
                 checkpoints=checkpoints or SeenCheckpoints({}),
                 jitter=lambda: 0.5,
+                sinks=sinks,
             ),
         )
         self._replicas[name] = asyncio.create_task(self.daemons[name].run())

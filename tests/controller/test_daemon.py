@@ -15,6 +15,7 @@ from healthd.cluster.port import Cluster, NotFound
 from healthd.controller.daemon import ControllerDaemon, ControllerDependencies
 from healthd.controller.informers import ASK_AGAIN, TOO_OLD
 from healthd.core.api import (
+    IncidentRecord,
     JobSet,
     Node,
     Occurrence,
@@ -26,6 +27,7 @@ from healthd.core.node.quarantine import Record, cordon_patch
 from healthd.gangs import ADAPTERS
 from tests.builders import a_node
 from tests.controller.replicas import Link, Replicas
+from tests.controller.sinks import FakeSink
 from tests.fakes import START, settle
 from tests.simulation.training import SeenCheckpoints
 
@@ -196,3 +198,30 @@ async def test_a_kind_that_is_not_installed_is_no_trouble_and_is_found_later(sce
 
     assert (await informers.list(JobSet)).items == []
     assert [entry["kind"] for entry in logged if entry["event"] == "kind.unknown"] == ["JobSet"]
+
+
+async def test_people_are_alerted_to_a_recovery_by_the_leader_alone(scenario: Replicas) -> None:
+    sink, standby = FakeSink(), FakeSink()
+    await scenario.start("a", sinks=[sink])
+    await scenario.until(lambda: scenario.is_led_by("a"))
+    await scenario.start("b", sinks=[standby])
+    await scenario.quarantine("node-1")
+
+    async def is_told() -> bool:
+        return bool(sink.sent)
+
+    await scenario.until(is_told)
+    reported = sink.sent[0]
+    assert (reported.gang, reported.nodes, reported.namespace) == ("job/train", ("node-1",), "default")
+    assert standby.sent == []
+    await scenario.stop("a")
+    assert sink.closed
+
+
+async def test_without_alert_services_there_are_no_incidents(scenario: Replicas) -> None:
+    await scenario.start("a")
+    await scenario.until(lambda: scenario.is_led_by("a"))
+    await scenario.quarantine("node-1")
+    await scenario.clock.run_for(timedelta(minutes=5))
+
+    assert (await scenario.cluster.list(IncidentRecord)).items == []

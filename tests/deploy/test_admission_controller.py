@@ -29,6 +29,7 @@ def token(installed: ControlPlane) -> str:
     installed.api.create("/api/v1/nodes", body)
     of_somebody = a_pod({}) | {"metadata": {"name": "of-somebody"}}
     installed.api.create(PODS, of_somebody)
+    installed.api.create(INCIDENTS, an_incident("open"))
     wait_until("the policies at work", lambda: answer(installed, made, DRY_CORDON)[0] == 403, limit=30)
     return made
 
@@ -53,8 +54,15 @@ def a_pod(labels: Json) -> Json:
     }
 
 
+def an_incident(name: str, **meta: object) -> Json:
+    spec = {"key": name, "severity": "page", "title": "it waits", "opened": NOW, "updated": NOW}
+    return {"apiVersion": "healthd.dev/v1alpha1", "kind": "Incident", "metadata": {"name": name, **meta}, "spec": spec}
+
+
+NOW = "2026-01-01T00:00:00Z"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
 EVENTS = "/api/v1/namespaces/default/events"
+INCIDENTS = f"/apis/healthd.dev/v1alpha1/namespaces/{SYSTEM}/incidents"
 
 
 def an_event(by: str, **meta: object) -> Json:
@@ -113,10 +121,21 @@ BY_POLICY: dict[str, tuple[Request, str]] = {
         ("POST", f"/api/v1/namespaces/{SYSTEM}/pods", a_pod({"healthd.dev/gang": "g"})),
         "namespaces of the cluster itself",
     ),
+    "an incident that nothing can delete": (
+        ("POST", INCIDENTS, an_incident("kept", finalizers=["example.com/keep"])),
+        "nothing may keep it",
+    ),
+    "an incident deleted that is open": (("DELETE", f"{INCIDENTS}/open", None), "only incidents that are over"),
 }
 
 
-POLICIES = {NODE: "nodes", LEASES: "lease", EVENTS: "events", "/api/v1/namespaces/": "pods"}
+POLICIES = {
+    NODE: "nodes",
+    LEASES: "lease",
+    EVENTS: "events",
+    INCIDENTS: "incidents",
+    "/api/v1/namespaces/": "pods",
+}
 
 
 def policy_of(what: str) -> str:
@@ -160,6 +179,11 @@ BY_RBAC: dict[str, Request] = {
     "a label of a namespace": ("PATCH", "/api/v1/namespaces/default", {"metadata": {"labels": {"a": "b"}}}),
     "a node's report": ("PATCH", "/apis/healthd.dev/v1alpha1/nodehealths/any/status", {"status": {}}),
     "a token": ("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/healthd-agent/token", {"spec": {}}),
+    "an incident elsewhere": (
+        "POST",
+        "/apis/healthd.dev/v1alpha1/namespaces/default/incidents",
+        an_incident("elsewhere"),
+    ),
     "another lease": (
         "PATCH",
         f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/healthd-quarantine-cluster-0",
@@ -242,3 +266,16 @@ def test_an_agent_may_create_an_event(installed: ControlPlane, token: str) -> No
     status, message = answer(installed, token, ("POST", EVENTS, an_event("healthd-controller")))
 
     assert status == 201, message
+
+
+def test_an_incident_may_be_made_reported_and_deleted_when_it_is_over(installed: ControlPlane, token: str) -> None:
+    over = {"spec": {"resolved": NOW, "revision": 2}, "status": {"deliveries": {"oncall": {"revision": 2}}}}
+    requests: list[Request] = [
+        ("POST", INCIDENTS, an_incident("mine")),
+        ("PATCH", f"{INCIDENTS}/mine", over),
+        ("GET", INCIDENTS, None),
+        ("DELETE", f"{INCIDENTS}/mine", None),
+    ]
+    answers = [answer(installed, token, request) for request in requests]
+
+    assert [status for status, _ in answers] == [201, 200, 200, 200], answers

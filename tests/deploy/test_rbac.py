@@ -30,6 +30,7 @@ CONTROLLER = {
     "events": "create",
     "leases.coordination.k8s.io in healthd-system": "create",
     "leases.coordination.k8s.io/healthd-controller in healthd-system": f"{READ} patch",
+    "incidents.healthd.dev in healthd-system": "get list create patch delete",
 }
 NEVER = {
     "secrets", "pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers", "nodes/proxy",

@@ -1,0 +1,88 @@
+"""
+A leader that alerts, in a process of its own: `python -m tests.bench._alerts_leader STORE SOCKET`.
+
+Its cluster is the SQLite file STORE. Each message goes over the socket, one JSON line, and is accepted when a line
+comes back. `tests.bench.alerts` kills it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from healthd.alerts.sink import Answer, Outcome
+from healthd.clock import SystemClock
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.controller.alerts import Alerts
+from healthd.controller.cluster_state import ClusterState
+from healthd.controller.informers import Informers
+from healthd.core.alerts.incident import Incident
+from healthd.core.config import AlertsPolicy, QuarantinePolicy, SinkPolicy
+from healthd.gangs import ADAPTERS
+from healthd.telemetry.metrics import Metrics
+
+SPACE = "healthd-system"
+
+
+class SocketSink:
+    """An alert service behind a socket."""
+
+    name = "oncall"
+    rate = 60_000.0
+    resend_every: float | None = None
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    async def send(self, incident: Incident, thread: str) -> Outcome:
+        """Send one, and wait for the answer."""
+        return await self.send_digest([incident])
+
+    async def send_digest(self, incidents: Sequence[Incident]) -> Outcome:
+        """Send several."""
+        reader, writer = await asyncio.open_unix_connection(self._path)
+        try:
+            writer.write(msgspec.json.encode([(each.key, each.revision) for each in incidents]) + b"\n")
+            answered = await reader.readline()
+        finally:
+            writer.close()
+        return Outcome(Answer.ACCEPTED if answered else Answer.RETRY, "")
+
+    async def close(self) -> None:
+        """Nothing to do."""
+
+
+async def lead(store: Path, socket: str) -> None:
+    """Alert until killed."""
+    clock, wake, state = SystemClock(), asyncio.Event(), ClusterState(ADAPTERS)
+    with EmbeddedCluster.open(store, clock=clock, new_uid=lambda: str(uuid.uuid4()), durable=False) as cluster:
+        informers = Informers(cluster, clock, state, ADAPTERS, wake.set)
+        alerts = Alerts(
+            cluster,
+            clock,
+            state,
+            [SocketSink(socket)],
+            AlertsPolicy(sinks=(SinkPolicy(name="oncall"),)),
+            QuarantinePolicy(),
+            namespace=SPACE,
+            metrics=Metrics(),
+            wake=wake,
+            trouble=informers.trouble,
+            jitter=random.random,
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(informers.run())
+            await informers.until_synced()
+            group.create_task(alerts.run())
+
+
+if __name__ == "__main__":
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    asyncio.run(lead(Path(sys.argv[1]), sys.argv[2]))
