@@ -11,7 +11,7 @@ from healthd.cli import controller
 from healthd.cli.errors import UserError
 
 
-def test_alert_services_that_there_are_not_are_refused_at_the_start(tmp_path: Path) -> None:
+def test_an_alert_service_without_what_its_kind_needs_is_refused_at_the_start(tmp_path: Path) -> None:
     file = tmp_path / "healthd.yaml"
     file.write_text("alerts:\n  sinks: [{name: oncall, kind: pagerduty}]\n")
     parser = argparse.ArgumentParser()
