@@ -44,6 +44,7 @@ from healthd.core.api import (
     Toleration,
 )
 from healthd.core.api.model import Blame, CauseKind, Finding, RepairAction, Severity, Verdict
+from healthd.core.config import SinkPolicy
 from tests.fakes import START
 
 A_CONTAINER = Container(name="main", image="busybox:1.36", command=["sleep", "3600"])
@@ -250,3 +251,8 @@ def owned_by(owner: AnyObject) -> OwnerReference:
         uid=owner.metadata.uid,
         controller=True,
     )
+
+
+def a_sink_policy(name: str, **fields: Any) -> SinkPolicy:
+    """An alert service that gets every incident, by a webhook."""
+    return SinkPolicy(name=name, urls=("https://alerts.example.com/",), **fields)

@@ -24,9 +24,10 @@ from healthd.controller.alerts import Alerts
 from healthd.controller.cluster_state import ClusterState
 from healthd.controller.informers import Informers
 from healthd.core.alerts.incident import Incident
-from healthd.core.config import AlertsPolicy, QuarantinePolicy, SinkPolicy
+from healthd.core.config import AlertsPolicy, QuarantinePolicy
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
+from tests.builders import a_sink_policy
 
 SPACE = "healthd-system"
 
@@ -69,7 +70,7 @@ async def lead(store: Path, socket: str) -> None:
             clock,
             state,
             [SocketSink(socket)],
-            AlertsPolicy(sinks=(SinkPolicy(name="oncall"),)),
+            AlertsPolicy(sinks=(a_sink_policy("oncall"),)),
             QuarantinePolicy(),
             namespace=SPACE,
             metrics=Metrics(),

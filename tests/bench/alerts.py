@@ -41,11 +41,11 @@ from healthd.controller.cluster_state import ClusterState
 from healthd.core.alerts.incident import Incident
 from healthd.core.api import GangRef, IncidentRecord, ObjectMeta, Recovery, TimelineEntry
 from healthd.core.api.model import Phase
-from healthd.core.config import AlertsPolicy, QuarantinePolicy, SinkPolicy
+from healthd.core.config import AlertsPolicy, QuarantinePolicy
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.bench._figures import machine, spread
-from tests.builders import a_cause, a_node, a_nodehealth
+from tests.builders import a_cause, a_node, a_nodehealth, a_sink_policy
 from tests.core.gangs import a_recovery_in
 
 PAGES, BURST, WITHIN, KILL_EVERY = 300, 1000, 60.0, 5.0
@@ -121,7 +121,7 @@ class Stage:
     def alerts(self) -> Alerts:
         link: Any = self.cluster
         cluster: Cluster = link
-        policy = AlertsPolicy(sinks=(SinkPolicy(name="oncall"),))
+        policy = AlertsPolicy(sinks=(a_sink_policy("oncall"),))
         return Alerts(
             cluster, self.clock, self.state, [self.service], policy, QuarantinePolicy(),
             namespace="healthd-system", metrics=Metrics(), wake=self._wake, jitter=random.random,

@@ -15,10 +15,10 @@ from healthd.controller.alerts import Alerts
 from healthd.controller.cluster_state import ClusterState
 from healthd.core.api import GangRef, IncidentRecord, ObjectMeta, ObjectReference, Recovery, TimelineEntry
 from healthd.core.api.model import Phase
-from healthd.core.config import AlertsPolicy, QuarantinePolicy, SinkPolicy
+from healthd.core.config import AlertsPolicy, QuarantinePolicy
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
-from tests.builders import a_cause
+from tests.builders import a_cause, a_sink_policy
 from tests.controller.sinks import FakeSink
 from tests.core.gangs import a_recovery_in
 from tests.fakes import ManualClock, counting_uids, settle
@@ -68,7 +68,7 @@ class OnCall:
         self.cluster = Flaky(self.stored)
         self.state = ClusterState(ADAPTERS)
         self.sinks = sinks
-        policy.setdefault("sinks", tuple(SinkPolicy(name=sink.name) for sink in sinks))
+        policy.setdefault("sinks", tuple(a_sink_policy(sink.name) for sink in sinks))
         self.policy = AlertsPolicy(**policy)
         self.metrics = Metrics()
         self.events: list[tuple[str, str, str]] = []

@@ -13,10 +13,10 @@ from healthd.cluster.port import Cluster, NotFound, Unavailable
 from healthd.controller.daemon import LEASE, ControllerDaemon, ControllerDependencies
 from healthd.controller.ports import Checkpoints
 from healthd.core.api import ANNOTATION_RESTART, Job, Lease, Node, Pod, Recovery
-from healthd.core.config import AlertsPolicy, Config, SinkPolicy
+from healthd.core.config import AlertsPolicy, Config
 from healthd.core.node.quarantine import Record, cordon_patch
 from healthd.gangs import ADAPTERS
-from tests.builders import a_job, a_node, a_pod
+from tests.builders import a_job, a_node, a_pod, a_sink_policy
 from tests.fakes import START, ManualClock, counting_uids, settle
 from tests.simulation.training import SeenCheckpoints
 
@@ -84,7 +84,7 @@ class Replicas:
         link.unknown = unknown or set()
         cluster: Any = link
         seen: Cluster = cluster
-        alerts = AlertsPolicy(sinks=tuple(SinkPolicy(name=sink.name) for sink in sinks))
+        alerts = AlertsPolicy(sinks=tuple(a_sink_policy(sink.name) for sink in sinks))
         self.daemons[name] = ControllerDaemon(
             Config(alerts=alerts),
             ControllerDependencies(

@@ -16,9 +16,8 @@ from healthd.controller.incident_store import name_of
 from healthd.core.alerts.incident import Incident, Severity
 from healthd.core.api import IncidentRecord
 from healthd.core.api.model import Phase
-from healthd.core.config import SinkPolicy
 from healthd.core.recovery.breaker import OPEN
-from tests.builders import a_node
+from tests.builders import a_node, a_sink_policy
 from tests.controller.on_call import OnCall
 from tests.controller.sinks import NOT_NOW, TOOK, FakeSink
 
@@ -138,7 +137,7 @@ async def test_killed_at_any_time_no_incident_is_lost_or_opened_twice(seed: int)
 @pytest.mark.slow
 async def test_a_storm_of_750_nodes_is_one_page() -> None:
     sink = FakeSink(rate=20)
-    scenario = OnCall(sink, sinks=(SinkPolicy(name="oncall", severities=(Severity.PAGE,)),))
+    scenario = OnCall(sink, sinks=(a_sink_policy("oncall", severities=(Severity.PAGE,)),))
     await scenario.lead()
     for start in range(0, 750, 50):
         gangs = [
@@ -158,7 +157,7 @@ async def test_a_storm_of_750_nodes_is_one_page() -> None:
 
 
 async def test_gangs_of_one_storm_that_have_to_wait_an_hour_later_are_no_new_page(sink: FakeSink) -> None:
-    scenario = OnCall(sink, sinks=(SinkPolicy(name="oncall", severities=(Severity.PAGE,)),))
+    scenario = OnCall(sink, sinks=(a_sink_policy("oncall", severities=(Severity.PAGE,)),))
     await scenario.lead()
     early, late = scenario.waiting("early"), scenario.waiting("late")
     await scenario.show(early, within=60 * MINUTE)

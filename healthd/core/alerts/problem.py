@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -85,8 +86,10 @@ def key_of(*parts: str) -> str:
 
 
 def stamp(moment: datetime) -> str:
-    """A time as a part of a key: `20260101T031204Z`."""
-    return f"{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    """A time as a part of a key: `20260101T031204Z`. At the end of the calendar its own zone counts as UTC."""
+    with suppress(OverflowError):
+        moment = moment.astimezone(UTC)
+    return f"{moment:%Y%m%dT%H%M%SZ}"
 
 
 def as_text(sentences: Iterable[str]) -> str:

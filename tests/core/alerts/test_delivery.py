@@ -26,13 +26,14 @@ from healthd.core.alerts.incident import Incident, Severity
 from healthd.core.alerts.pacing import Pace
 from healthd.core.api import Delivery
 from healthd.core.backoff import no_jitter
-from healthd.core.config import AlertsPolicy, SinkPolicy
+from healthd.core.config import AlertsPolicy
+from tests.builders import a_sink_policy
 from tests.core.alerts.problems import an_incident, at
 from tests.fakes import START
 
 POLICY = AlertsPolicy()
-ALL = SinkPolicy(name="chat")
-PAGES = SinkPolicy(name="oncall", severities=(Severity.PAGE,))
+ALL = a_sink_policy("chat")
+PAGES = a_sink_policy("oncall", severities=(Severity.PAGE,))
 
 
 def has(incident: Incident, now: datetime = START) -> Delivery:

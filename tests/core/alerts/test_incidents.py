@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from healthd.core.alerts.incident import LONGEST_KEY, Severity
-from healthd.core.alerts.problem import Problem, Shared, as_text, key_of
+from healthd.core.alerts.problem import Problem, Shared, as_text, key_of, stamp
 from healthd.core.api.incidents import LONGEST_TEXT, LONGEST_TITLE, MOST_NODES
 from healthd.core.config import AlertsPolicy, TeamPolicy
 from tests.builders import a_node
@@ -262,3 +265,8 @@ def test_nothing_is_changed_by_a_second_look_at_the_same() -> None:
     controller.look(problems, at(60))
 
     assert controller.look(list(reversed(problems)), at(120)) == []
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
+def test_a_time_at_the_end_of_the_calendar_is_a_part_of_a_key(moment: str) -> None:
+    assert stamp(datetime.fromisoformat(moment)).endswith("Z")

@@ -9,7 +9,8 @@ import pytest
 from healthd.core.alerts.delivery import NOTHING
 from healthd.core.alerts.incident import Severity
 from healthd.core.alerts.routing import runbook_url, team_of, wants
-from healthd.core.config import AlertsPolicy, SinkPolicy, TeamPolicy
+from healthd.core.config import AlertsPolicy, TeamPolicy
+from tests.builders import a_sink_policy
 from tests.core.alerts.problems import an_incident
 
 PAGES = (Severity.PAGE,)
@@ -28,7 +29,7 @@ PAGES = (Severity.PAGE,)
     ],
 )
 def test_a_service_gets_what_fits_all_its_filters(route: dict[str, Any], incident: dict[str, Any], gets: bool) -> None:
-    assert wants(SinkPolicy(name="chat", **route), an_incident(**incident), NOTHING) is gets
+    assert wants(a_sink_policy("chat", **route), an_incident(**incident), NOTHING) is gets
 
 
 def test_the_first_team_that_names_a_namespace_has_it() -> None:
