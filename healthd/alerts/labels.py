@@ -8,7 +8,7 @@ import hashlib
 import re
 
 from healthd.alerts.text import nodes, plain
-from healthd.core.alerts.incident import Incident
+from healthd.core.api.incidents import Incident
 
 ALERT_NAME = "HealthdIncident"
 MOST_TEXT = 8000

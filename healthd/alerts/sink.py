@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from healthd.core.alerts.incident import Incident
+from healthd.core.api.incidents import Incident
 
 
 class Answer(StrEnum):

@@ -21,7 +21,7 @@ from healthd.cli.config import load
 from healthd.cli.errors import UserError
 from healthd.cli.terminal import complain
 from healthd.clock import Clock, SystemClock
-from healthd.core.alerts.incident import Incident, Severity
+from healthd.core.api.incidents import Incident, Severity
 from healthd.core.config import SinkPolicy
 
 HELP = "send a test incident, opened and then resolved, to every alert service"

@@ -21,9 +21,9 @@ from healthd.core.alerts.delivery import (
     oldest_waiting,
     refused,
 )
-from healthd.core.alerts.incident import Incident
 from healthd.core.alerts.pacing import Pace, retry_delay
 from healthd.core.api import Delivery
+from healthd.core.api.incidents import Incident
 from healthd.core.backoff import Jitter
 from healthd.core.config import AlertsPolicy, SinkPolicy
 from healthd.telemetry.events import WARNING, Announce

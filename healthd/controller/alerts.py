@@ -25,12 +25,12 @@ from healthd.core.alerts.agents import agent_problems
 from healthd.core.alerts.delivery import is_settled
 from healthd.core.alerts.gangs import Gangs, may_matter, newest_given_up, problem_of
 from healthd.core.alerts.grouping import Tracked
-from healthd.core.alerts.incident import Severity
 from healthd.core.alerts.incidents import incidents_now
 from healthd.core.alerts.nodes import node_problems
 from healthd.core.alerts.problem import Problem
 from healthd.core.alerts.wording import Context
 from healthd.core.api import Recovery
+from healthd.core.api.incidents import Severity
 from healthd.core.api.model import ENDED
 from healthd.core.backoff import Jitter, no_jitter
 from healthd.core.config import AlertsPolicy, QuarantinePolicy

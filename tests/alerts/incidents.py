@@ -9,7 +9,7 @@ from typing import Any
 from healthd.alerts.http import Limits
 from healthd.alerts.registry import make_sink
 from healthd.alerts.sinks.base import HttpSink
-from healthd.core.alerts.incident import Incident, Severity
+from healthd.core.api.incidents import Incident, Severity
 from healthd.core.config.alerts import NEEDS, SinkKind, SinkPolicy
 from tests.fakes import ManualClock
 

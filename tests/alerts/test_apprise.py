@@ -10,7 +10,7 @@ import pytest
 
 from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.apprise import Apprise, Notify, _notify
-from healthd.core.alerts.incident import Severity
+from healthd.core.api.incidents import Severity
 from healthd.core.config.alerts import SinkKind
 from tests.alerts.incidents import KEY, a_policy, a_secret, an_incident
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from healthd.alerts.sinks.webhook import Message, signature
-from healthd.core.alerts.incident import Incident, Severity
+from healthd.core.api.incidents import Incident, Severity
 from healthd.core.config.alerts import SinkKind
 from tests.alerts.incidents import KEY, PATH_TOKEN, TOKEN, a_secret, a_sink, an_incident, resolved
 from tests.alerts.receivers import Received, answers, receiving

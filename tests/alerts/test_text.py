@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from healthd.alerts.text import body, cut, cut_bytes, digest, digest_headline, headline, nodes
-from healthd.core.alerts.incident import Severity
+from healthd.core.api.incidents import Severity
 from tests.alerts.incidents import an_incident, resolved
 
 

@@ -23,7 +23,7 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.controller.alerts import Alerts
 from healthd.controller.cluster_state import ClusterState
 from healthd.controller.informers import Informers
-from healthd.core.alerts.incident import Incident
+from healthd.core.api.incidents import Incident
 from healthd.core.config import AlertsPolicy, QuarantinePolicy
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics

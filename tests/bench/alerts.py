@@ -38,8 +38,8 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Cluster
 from healthd.controller.alerts import Alerts
 from healthd.controller.cluster_state import ClusterState
-from healthd.core.alerts.incident import Incident
 from healthd.core.api import GangRef, IncidentRecord, ObjectMeta, Recovery, TimelineEntry
+from healthd.core.api.incidents import Incident
 from healthd.core.api.model import Phase
 from healthd.core.config import AlertsPolicy, QuarantinePolicy
 from healthd.gangs import ADAPTERS

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from healthd.cli import alerts
-from healthd.core.alerts.incident import Severity
 from healthd.core.api import Delivery, IncidentRecord, IncidentStatus, ObjectMeta
+from healthd.core.api.incidents import Severity
 from tests.core.alerts.problems import an_incident, at
 
 TOOK = Delivery(revision=1, answer="accepted")

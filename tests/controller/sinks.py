@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from healthd.alerts.sink import Answer, Outcome
-from healthd.core.alerts.incident import Incident
+from healthd.core.api.incidents import Incident
 
 TOOK = Outcome(Answer.ACCEPTED, "202")
 NOT_NOW = Outcome(Answer.RETRY, "503")

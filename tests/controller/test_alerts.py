@@ -13,8 +13,8 @@ from healthd.alerts.sink import Answer, Outcome
 from healthd.cluster.port import Forbidden, NotFound, Unavailable
 from healthd.controller.alert_sender import TIMEOUT
 from healthd.controller.incident_store import name_of
-from healthd.core.alerts.incident import Incident, Severity
 from healthd.core.api import IncidentRecord
+from healthd.core.api.incidents import Incident, Severity
 from healthd.core.api.model import Phase
 from healthd.core.recovery.breaker import OPEN
 from tests.builders import a_node, a_sink_policy

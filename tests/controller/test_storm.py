@@ -8,8 +8,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from healthd.core.alerts.incident import Severity
 from healthd.core.api import ANNOTATION_RESTART, Job, NodeHealth, NodeHealthStatus, ObjectMeta, Pod
+from healthd.core.api.incidents import Severity
 from healthd.core.api.model import Verdict
 from tests.builders import a_finding, a_job, a_node, a_pod
 from tests.controller.replicas import Replicas

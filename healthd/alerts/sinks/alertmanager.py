@@ -23,7 +23,7 @@ from healthd.alerts.secrets import SecretError
 from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import HttpSink, Request, with_link
 from healthd.clock import Clock
-from healthd.core.alerts.incident import Incident, Severity
+from healthd.core.api.incidents import Incident, Severity
 from healthd.core.config.alerts import SinkPolicy
 
 PATH = "/api/v2/alerts"

@@ -21,7 +21,7 @@ from typing import Any
 from healthd.alerts.secrets import SecretError, SecretFile
 from healthd.alerts.sink import Answer, Outcome, SinkError
 from healthd.alerts.text import body, digest, digest_headline, headline
-from healthd.core.alerts.incident import Incident, Severity
+from healthd.core.api.incidents import Incident, Severity
 from healthd.core.config.alerts import SinkPolicy
 from healthd.threads import in_thread
 

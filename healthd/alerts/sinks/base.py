@@ -14,7 +14,7 @@ from healthd.alerts.http import Http, NoAnswer, Response
 from healthd.alerts.secrets import SecretError
 from healthd.alerts.sink import Answer, Outcome
 from healthd.clock import Clock
-from healthd.core.alerts.incident import Incident
+from healthd.core.api.incidents import Incident
 from healthd.core.config.alerts import SinkPolicy
 
 GOOD = (Answer.ACCEPTED, Answer.DELIVERED, Answer.UNKNOWN)

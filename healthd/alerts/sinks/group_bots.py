@@ -18,7 +18,7 @@ from healthd.alerts.http import Response
 from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import HttpSink, Request
 from healthd.alerts.text import body, cut_bytes, digest, digest_headline, headline
-from healthd.core.alerts.incident import Incident, Severity
+from healthd.core.api.incidents import Incident, Severity
 
 
 class Words(NamedTuple):

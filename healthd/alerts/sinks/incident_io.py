@@ -22,7 +22,7 @@ from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import Request
 from healthd.alerts.sinks.keyed import DIGEST_KEY, KeyedSink, has_page
 from healthd.alerts.text import body, digest, digest_headline, one_line
-from healthd.core.alerts.incident import Incident, Severity
+from healthd.core.api.incidents import Incident, Severity
 
 DESCRIPTION = 10_000
 

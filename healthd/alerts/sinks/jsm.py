@@ -23,7 +23,7 @@ from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import Request
 from healthd.alerts.sinks.keyed import DIGEST_KEY, KeyedSink, has_page
 from healthd.alerts.text import body, cut, digest, digest_headline, one_line
-from healthd.core.alerts.incident import Incident, Severity
+from healthd.core.api.incidents import Incident, Severity
 
 URL = "https://api.atlassian.com/jsm/ops/integration/v2/alerts"
 MESSAGE, DESCRIPTION, ENTITY, DETAIL, TAG = 130, 15_000, 512, 1000, 50

@@ -11,7 +11,7 @@ from healthd.alerts.secrets import SecretError
 from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import GOOD, HttpSink, Request
 from healthd.clock import Clock
-from healthd.core.alerts.incident import Incident, Severity
+from healthd.core.api.incidents import Incident, Severity
 from healthd.core.config.alerts import SinkPolicy
 
 DIGEST_KEY = "healthd/digest"

@@ -21,7 +21,7 @@ from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import Request
 from healthd.alerts.sinks.keyed import DIGEST_KEY, KeyedSink, has_page
 from healthd.alerts.text import cut, digest, digest_headline, nodes, one_line, plain
-from healthd.core.alerts.incident import Incident, Severity
+from healthd.core.api.incidents import Incident, Severity
 
 URL = "https://events.pagerduty.com"
 """`https://events.eu.pagerduty.com` for accounts in the EU."""

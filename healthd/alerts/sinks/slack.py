@@ -21,7 +21,7 @@ from healthd.alerts.http import Response
 from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import GOOD, HttpSink, Request
 from healthd.alerts.text import RUNBOOK, digest, digest_headline, fit, headline, sections
-from healthd.core.alerts.incident import Incident, Severity
+from healthd.core.api.incidents import Incident, Severity
 
 URL = "https://slack.com/api"
 SECTION = 3000

@@ -20,7 +20,7 @@ from healthd.alerts.http import Response
 from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import HttpSink, Request
 from healthd.alerts.text import RUNBOOK, cut_bytes, digest, digest_headline, headline, sections
-from healthd.core.alerts.incident import Incident, Severity
+from healthd.core.api.incidents import Incident, Severity
 
 TEXT = 10_000
 """Bytes of text in one card. JSON at most doubles them, and the limit of a message is 28 KB."""

@@ -25,7 +25,7 @@ from healthd.alerts.http import Response
 from healthd.alerts.labels import annotations_of, fingerprint, labels_of
 from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import HttpSink, Request
-from healthd.core.alerts.incident import Incident
+from healthd.core.api.incidents import Incident
 from healthd.core.untrusted import Moment
 
 NOT_ENDED = datetime(1, 1, 1, tzinfo=UTC)

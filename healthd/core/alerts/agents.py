@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from healthd.core.alerts.incident import Severity
 from healthd.core.alerts.problem import Problem, Shared, as_text, counted, key_of, stamp
 from healthd.core.api import Node, NodeHealth
+from healthd.core.api.incidents import Severity
 from healthd.core.api.model import Verdict
 from healthd.core.config import AlertsPolicy
 from healthd.core.node.conditions import CONDITIONS

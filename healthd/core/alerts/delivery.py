@@ -15,10 +15,9 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from healthd.core.alerts.incident import Incident, Severity
 from healthd.core.alerts.pacing import Pace, retry_delay
 from healthd.core.alerts.routing import wants
-from healthd.core.api.incidents import LONGEST_ERROR, Delivery
+from healthd.core.api.incidents import LONGEST_ERROR, Delivery, Incident, Severity
 from healthd.core.backoff import Jitter
 from healthd.core.config import AlertsPolicy, SinkPolicy
 from healthd.core.printable import printable

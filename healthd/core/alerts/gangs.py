@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from healthd.core.alerts.incident import Severity
 from healthd.core.alerts.problem import Problem, Shared, as_text, key_of
 from healthd.core.api import ANNOTATION_FENCE_OVERRIDE, GangRef, Node, NodeHealth, Recovery
+from healthd.core.api.incidents import Severity
 from healthd.core.api.model import Hold, Phase
 from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.faults import blames_node

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from healthd.core.alerts.incident import Incident, Severity
 from healthd.core.alerts.problem import ENDLESS, Problem, Shared, as_text
+from healthd.core.api.incidents import Incident, Severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

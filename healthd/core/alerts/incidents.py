@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from healthd.core.alerts.grouping import Group, Tracked, grouped
-from healthd.core.alerts.incident import Incident, Severity
 from healthd.core.alerts.problem import Problem
 from healthd.core.alerts.wording import Context, worded
+from healthd.core.api.incidents import Incident, Severity
 from healthd.core.config import AlertsPolicy
 
 SETTLE = timedelta(seconds=5)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from healthd.core.alerts.incident import Severity
 from healthd.core.api import Delivery, IncidentRecord
+from healthd.core.api.incidents import Severity
 from healthd.core.report.explain_text import duration
 
 

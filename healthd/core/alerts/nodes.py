@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from healthd.core.alerts.gangs import MAKE_ROOM, WAITS
-from healthd.core.alerts.incident import Severity
 from healthd.core.alerts.problem import Problem, Shared, as_text, key_of, stamp
 from healthd.core.api import Node, NodeHealth, Recovery
+from healthd.core.api.incidents import Severity
 from healthd.core.api.model import Finding, Hold, Verdict
 from healthd.core.config import AlertsPolicy, QuarantinePolicy
 from healthd.core.node.quarantine import Record, read_record

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from healthd.core.alerts.incident import LONGEST_KEY, Severity
+from healthd.core.api.incidents import LONGEST_KEY, Severity
 
 _WORD = re.compile(r"(?!healthd )[a-z]+ ")
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9./_-]+")

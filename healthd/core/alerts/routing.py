@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from fnmatch import fnmatchcase
 
-from healthd.core.alerts.incident import Incident, Severity
-from healthd.core.api.incidents import Delivery
+from healthd.core.api.incidents import Delivery, Incident, Severity
 from healthd.core.config import AlertsPolicy, SinkPolicy
 
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from healthd.core.alerts.incident import Incident, Severity
 from healthd.core.alerts.problem import Problem, counted
 from healthd.core.alerts.routing import team_of
 from healthd.core.api import Node
-from healthd.core.api.incidents import LONGEST_TEXT, LONGEST_TITLE, MOST_NODES
+from healthd.core.api.incidents import LONGEST_TEXT, LONGEST_TITLE, MOST_NODES, Incident, Severity
 from healthd.core.config import AlertsPolicy
 from healthd.core.phrases import some
 from healthd.core.printable import printable

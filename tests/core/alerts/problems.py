@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from healthd.core.alerts.grouping import Tracked
-from healthd.core.alerts.incident import Incident, Severity
 from healthd.core.alerts.incidents import incidents_now
 from healthd.core.alerts.problem import Problem, Shared
 from healthd.core.alerts.wording import Context
 from healthd.core.api import IncidentRecord, IncidentStatus, Node, ObjectMeta
+from healthd.core.api.incidents import Incident, Severity
 from healthd.core.config import AlertsPolicy
 from tests.fakes import START
 

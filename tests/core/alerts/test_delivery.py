@@ -22,9 +22,9 @@ from healthd.core.alerts.delivery import (
     oldest_waiting,
     refused,
 )
-from healthd.core.alerts.incident import Incident, Severity
 from healthd.core.alerts.pacing import Pace
 from healthd.core.api import Delivery
+from healthd.core.api.incidents import Incident, Severity
 from healthd.core.backoff import no_jitter
 from healthd.core.config import AlertsPolicy
 from tests.builders import a_sink_policy

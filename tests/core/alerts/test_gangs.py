@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.alerts.gangs import JUST_ENDED, Gangs, newest_given_up, problem_of
-from healthd.core.alerts.incident import Severity
 from healthd.core.alerts.problem import Problem, Shared
 from healthd.core.api import Recovery, TimelineEntry
+from healthd.core.api.incidents import Severity
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.recovery.breaker import OPEN
 from healthd.core.recovery.gang import UNREADABLE, Root, RootOutcome

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from healthd.core.alerts.incident import LONGEST_KEY, Severity
 from healthd.core.alerts.problem import Problem, Shared, as_text, key_of, stamp
-from healthd.core.api.incidents import LONGEST_TEXT, LONGEST_TITLE, MOST_NODES
+from healthd.core.api.incidents import LONGEST_KEY, LONGEST_TEXT, LONGEST_TITLE, MOST_NODES, Severity
 from healthd.core.config import AlertsPolicy, TeamPolicy
 from tests.builders import a_node
 from tests.core.alerts.problems import RACK, Controller, a_broken_node, a_problem, a_wait, at, restored

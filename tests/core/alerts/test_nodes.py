@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.alerts.agents import agent_problems
-from healthd.core.alerts.incident import Severity
 from healthd.core.alerts.nodes import node_problems
 from healthd.core.alerts.problem import Problem, Shared
 from healthd.core.api import ANNOTATION_QUARANTINE, Condition, Node, NodeHealth, NodeHealthStatus, Recovery
+from healthd.core.api.incidents import Severity
 from healthd.core.api.model import Phase, Verdict
 from healthd.core.config import AlertsPolicy, QuarantinePolicy
 from healthd.core.node.conditions import ACCELERATOR_HEALTHY

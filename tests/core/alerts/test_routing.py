@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from healthd.core.alerts.delivery import NOTHING
-from healthd.core.alerts.incident import Severity
 from healthd.core.alerts.routing import runbook_url, team_of, wants
+from healthd.core.api.incidents import Severity
 from healthd.core.config import AlertsPolicy, TeamPolicy
 from tests.builders import a_sink_policy
 from tests.core.alerts.problems import an_incident
