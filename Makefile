@@ -73,6 +73,8 @@ docs: $(FOR_WORK) ## write the pages, pictures and manifests that are made from 
 	@$(BIN)/python -m healthd.cluster.crds > deploy/crds.yaml.new && mv deploy/crds.yaml.new deploy/crds.yaml
 	@$(BIN)/python -m tests.deploy.attacks
 	@$(BIN)/python -m tests.docs.architecture_picture
+	@$(BIN)/python -m tests.docs.metrics_page
+	@$(BIN)/python -m tests.deploy.prometheus_rule
 
 bench: $(FOR_WORK) ## measure: one JSON object per benchmark; clocks and machine are named in it
 	@for file in tests/bench/[a-z]*.py; do \

@@ -89,7 +89,9 @@ class ControllerDaemon:
         self._announcer = Announcer(
             cluster, clock, component="healthd-controller", instance=identity, metrics=self.metrics
         )
-        self._informers = Informers(cluster, clock, self.cluster_state, adapters, self._changed, isolation)
+        self._informers = Informers(
+            cluster, clock, self.cluster_state, adapters, self._changed, isolation, self.metrics
+        )
 
     def stop(self) -> None:
         """Stop soon, and let a standby take over. May be called from a signal handler of the event loop."""

@@ -82,6 +82,7 @@ class Rails:
                 continue
             try:
                 self._announce_changes(await self.survey(), self._clock.now())
+                self._metrics.loop_succeeded("fabric", self._clock.now())
             except Exception as error:  # a failed report must not stop the recoveries
                 log.exception("fabric.failed", error=str(error))
 

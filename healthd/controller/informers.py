@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -22,6 +23,7 @@ from healthd.controller.cluster_state import ClusterState
 from healthd.core.api import LABEL_GANG, RESOURCES, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.isolation import Isolation
+from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
 
@@ -48,12 +50,14 @@ class Informers:
         adapters: Mapping[str, GangAdapter[Any]],
         wake: Callable[[], None],
         isolation: Isolation | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
         self._cluster_state = cluster_state
         self._wake = wake
         self._isolation = isolation or Isolation()
+        self._metrics = metrics
         self._kinds = watched_kinds(adapters)
         self._informers = {kind: self._informer_of(kind, labels) for kind, labels in self._kinds.items()}
         self._running: set[type[Slim]] = set()
@@ -127,11 +131,21 @@ class Informers:
             except ClusterError as error:
                 log.info("kind.asked", kind=RESOURCES[kind].kind, error=str(error))  # the informer reports it
         if known:
-            self._running.add(kind)
+            self._begin(kind)
         self._asked.add(kind)
         if len(self._asked) == len(self._kinds):
             self._all_asked.set()
         return known
+
+    def _begin(self, kind: type[Slim]) -> None:
+        self._running.add(kind)
+        if self._metrics is not None:
+            self._metrics.follow_informer(RESOURCES[kind].plural, partial(self._last_heard, kind))
+
+    def _last_heard(self, kind: type[Slim]) -> float:
+        """When the watch of *kind* last said something, as Unix time; 0 before the first list."""
+        informer, now = self._informers[kind], self._clock.now()
+        return (now - informer.stale_for(now)).timestamp() if informer.is_synced else 0.0
 
     def _ingest(self, change: Change) -> None:
         """At once and in order: the last state of a pod that is created again under its name must not be missed."""

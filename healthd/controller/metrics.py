@@ -3,22 +3,62 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
 
 from healthd.controller.cluster_state import ClusterState
 from healthd.core.api import Recovery, RecoveryStatus
 from healthd.core.api.model import ENDED, Phase
-from healthd.core.recovery.breaker import hold_of
-from healthd.telemetry.metrics import Metrics
+from healthd.core.node.quarantine import read_record
+from healthd.core.node.reporting import is_silent
+from healthd.core.recovery.breaker import counted_nodes, hold_of
+from healthd.core.recovery.gang import RootOutcome
+from healthd.core.recovery.spares import is_fit
+from healthd.telemetry.metrics import GivenUpGang, HeldGang, Metrics
 
 
 def measure_world(metrics: Metrics, cluster_state: ClusterState) -> None:
     """Set the gauges from the cluster state."""
-    metrics.spares.set(len(cluster_state.spare_nodes))
     holds = [hold_of(recovery.status) for recovery in cluster_state.active_recoveries()]
     metrics.recovery_in_progress.set(len(holds))
     metrics.show_held(Counter(hold for hold in holds if hold is not None))
-    metrics.quarantined_nodes.set(len(cluster_state.quarantined_nodes))
+    metrics.show_standstills(_held(cluster_state), _given_up(cluster_state))
+    metrics.show_quarantined(dict(_quarantined(cluster_state)))
     metrics.show_gangs(root for root in cluster_state.roots.values() if root.options.restart)
+    nodes, health = cluster_state.nodes, cluster_state.health
+    spares = cluster_state.spare_nodes
+    unfit = sum(not is_fit(nodes.get(name), health.get(name)) for name in spares)
+    metrics.show_spares(free=len(spares), unfit=unfit, claimed=len(cluster_state.claimed_nodes))
+
+
+def measure_agents(metrics: Metrics, cluster_state: ClusterState, now: datetime) -> None:
+    """Count the nodes without a live agent. It reads every node."""
+    names = [node.metadata.name for node in counted_nodes(cluster_state.nodes.values())]
+    reports = (cluster_state.health.get(name) for name in names)
+    metrics.nodes_without_agent.set(sum(is_silent(one.status if one else None, now) for one in reports))
+
+
+def _held(cluster_state: ClusterState) -> Iterator[HeldGang]:
+    for recovery in cluster_state.active_recoveries():
+        gang, since = recovery.spec.gang, recovery.status.phase_since
+        if (hold := hold_of(recovery.status)) is not None and since is not None:
+            yield HeldGang(gang.namespace, gang.name, hold, since)
+
+
+def _given_up(cluster_state: ClusterState) -> Iterator[GivenUpGang]:
+    """The gangs whose last recovery gave up, and that no person has started again since."""
+    for root in cluster_state.roots.values():
+        if not root.options.restart or not (root.suspended or root.ending is RootOutcome.FAILED):
+            continue
+        last = next(iter(cluster_state.of_gang(root.ref)), None)
+        if last is not None and last.status.phase is Phase.GAVE_UP and last.status.phase_since is not None:
+            yield GivenUpGang(root.ref.namespace, root.ref.name, last.status.phase_since)
+
+
+def _quarantined(cluster_state: ClusterState) -> Iterator[tuple[str, datetime]]:
+    for name in cluster_state.quarantined_nodes:
+        if (record := read_record(cluster_state.nodes[name])) is not None:
+            yield name, record.since
 
 
 def measure_move(metrics: Metrics, before: Recovery, after: Recovery) -> None:

@@ -29,7 +29,7 @@ from healthd.controller.events import emit_events
 from healthd.controller.garbage_collector import GarbageCollector
 from healthd.controller.informers import read_everything
 from healthd.controller.lost_recoveries import MADE_AGAIN, is_needed, make_again
-from healthd.controller.metrics import measure_move, measure_world
+from healthd.controller.metrics import measure_agents, measure_move, measure_world
 from healthd.controller.observer import Observer, Snapshot
 from healthd.controller.progress import ProgressRecorder
 from healthd.controller.schedule import RETRY, SOON, Schedule
@@ -347,11 +347,12 @@ class Reconciler:
         if is_time:  # last: metrics must not delay the work
             with self._isolation.of("metrics", "the cluster"):
                 measure_world(self._metrics, self.cluster_state)
-                self._measure_breaker(now)
+                self._measure_all_nodes(now)
 
-    def _measure_breaker(self, now: datetime) -> None:
-        """Less often than the other gauges: it reads every node."""
+    def _measure_all_nodes(self, now: datetime) -> None:
+        """Set the gauges that need a look at every node, less often than the others."""
         if self._measured is None or now - self._measured >= self._look_every:
             self._measured = now
+            measure_agents(self._metrics, self.cluster_state, now)
             over = breaker.open_over(self.cluster_state.recoveries(), self._outage(now), self._breaker, now)
             self._metrics.show_breaker(over)

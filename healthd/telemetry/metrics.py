@@ -9,9 +9,9 @@ removed from the gauges, too.
 from __future__ import annotations
 
 from collections import Counter as Counting
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -50,6 +50,23 @@ class GangSaves(NamedTuple):
     concerns: Collection[Concern]
 
 
+class HeldGang(NamedTuple):
+    """A gang whose recovery is on hold."""
+
+    namespace: str
+    gang: str
+    reason: Hold
+    since: datetime
+
+
+class GivenUpGang(NamedTuple):
+    """A gang that healthd gave up on, and that stands still since."""
+
+    namespace: str
+    gang: str
+    at: datetime
+
+
 class Metrics:
     """The metrics of one process, on a separate registry: two instances never share a series."""
 
@@ -85,7 +102,7 @@ class Metrics:
         self.object_errors = Counter(
             "healthd_object_errors_total",
             "Errors that one object brought out and that ended nothing else, by where: watch (also an object that does "
-            "not fit its definition), cluster_state, gang, tidy, metrics, event, alerts. The log names the object.",
+            "not fit its definition), cache, gang, tidy, metrics, event, alerts. The log names the object.",
             ["where"],
             registry=registry,
         )
@@ -94,6 +111,14 @@ class Metrics:
         self.watch_active = Gauge(
             "healthd_watch_last_heard_timestamp_seconds",
             "When the API server last sent something on the watch of this node, as Unix time; 0 without a watch.",
+            registry=registry,
+        )
+        self.informer_heard = Gauge(
+            "healthd_informer_last_heard_timestamp_seconds",
+            "When the API server last said something on the controller's watch of a kind, as Unix time; 0 before the "
+            "first list. Decisions are paused while one of these is older than three minutes. A kind that is not "
+            "installed has no series.",
+            ["kind"],
             registry=registry,
         )
 
@@ -156,6 +181,18 @@ class Metrics:
         self.quarantine_refused = Counter(
             "healthd_quarantine_refused_total",
             "Quarantines that were called for and not done: the budget was used up, or `quarantine.cordon` is off.",
+            registry=registry,
+        )
+        self.node_quarantined_since = Gauge(
+            "healthd_node_quarantined_since_timestamp_seconds",
+            "Since when healthd holds a node in quarantine, as Unix time. Other nodes have no series.",
+            ["node"],
+            registry=registry,
+        )
+        self.nodes_without_agent = Gauge(
+            "healthd_nodes_without_agent",
+            "Nodes whose agent never reported, or not for three hours. Where any node has accelerators, only such "
+            "nodes count.",
             registry=registry,
         )
         self.quarantine_seconds = Histogram(
@@ -226,6 +263,15 @@ class Metrics:
             registry=registry,
         )
         self.spares = Gauge("healthd_spares", "Spare nodes that are free to be taken.", registry=registry)
+        self.spares_unfit = Gauge(
+            "healthd_spares_unfit",
+            "Spare nodes that are free and cannot be used: in quarantine, cordoned, not ready or unhealthy. They are "
+            "part of `healthd_spares`.",
+            registry=registry,
+        )
+        self.spares_claimed = Gauge(
+            "healthd_spares_claimed", "Spare nodes that gangs hold in place of bad nodes.", registry=registry
+        )
         self._start_at_zero()
 
     def _make_gangs(self, registry: CollectorRegistry) -> None:
@@ -239,6 +285,19 @@ class Metrics:
             registry=registry,
         )
 
+        self.gang_held_since = Gauge(
+            "healthd_gang_held_since_timestamp_seconds",
+            "Since when the recovery of a gang is on hold, and what it waits for, as Unix time. Other gangs have no "
+            "series.",
+            ["namespace", "gang", "reason"],
+            registry=registry,
+        )
+        self.gang_gave_up = Gauge(
+            "healthd_gang_gave_up_timestamp_seconds",
+            "When healthd gave up on a gang, as Unix time; no series once it is started again or deleted.",
+            ["namespace", "gang"],
+            registry=registry,
+        )
         self.gangs_invalid = Gauge(
             "healthd_gangs_invalid",
             "Gangs that healthd does nothing to, because what their owner wrote cannot be read.",
@@ -425,6 +484,32 @@ class Metrics:
             for concern in each.concerns:
                 self.checkpoint_concern.labels(*labels, concern.value).set(1)
 
+    def show_standstills(self, held: Iterable[HeldGang], given_up: Iterable[GivenUpGang]) -> None:
+        """Set the gauges of gangs that stand still to exactly this."""
+        self.gang_held_since.clear()
+        self.gang_gave_up.clear()
+        for hold in _shown(held):
+            self.gang_held_since.labels(hold.namespace, hold.gang, hold.reason.value).set(hold.since.timestamp())
+        for end in _shown(given_up):
+            self.gang_gave_up.labels(end.namespace, end.gang).set(end.at.timestamp())
+
+    def show_quarantined(self, since: Mapping[str, datetime]) -> None:
+        """Set the nodes in quarantine to exactly this: node -> since when."""
+        self.quarantined_nodes.set(len(since))
+        self.node_quarantined_since.clear()
+        for node, at in since.items():
+            self.node_quarantined_since.labels(node).set(at.timestamp())
+
+    def show_spares(self, *, free: int, unfit: int, claimed: int) -> None:
+        """Set how many spares are free, how many of these cannot be used, and how many gangs hold one."""
+        self.spares.set(free)
+        self.spares_unfit.set(unfit)
+        self.spares_claimed.set(claimed)
+
+    def follow_informer(self, kind: str, last_heard: Callable[[], float]) -> None:
+        """Ask *last_heard* at each scrape when the watch of *kind* (a plural, such as `pods`) last said something."""
+        self.informer_heard.labels(kind).set_function(last_heard)
+
     def show_fabric(self, outliers: Mapping[int, int], congested: Mapping[int, int]) -> None:
         """Set the gauges of rails to exactly this, by rail; a rail that is not named was not compared."""
         for gauge, counts in ((self.fabric_outliers, outliers), (self.fabric_congested, congested)):
@@ -449,11 +534,15 @@ class Metrics:
             self.breaker_open.labels(trigger.value).set(trigger in over)
 
     def forget_the_world(self) -> None:
-        """Reset the gauges of the cluster: from now on another controller shows them."""
+        """Reset the gauges of the cluster, and of the leader's loops: from now on another controller shows them."""
         for shown in (self.incidents_open, self.alert_waiting, self.alert_oldest_waiting):
             shown.clear()
-        for gauge in (self.leading, self.spares, self.recovery_in_progress, self.quarantined_nodes):
+        for gauge in (self.leading, self.recovery_in_progress, self.nodes_without_agent):
             gauge.set(0)
+        self.loop_last_success.clear()
+        self.show_spares(free=0, unfit=0, claimed=0)
+        self.show_quarantined({})
+        self.show_standstills((), ())
         self.show_gangs(())
         self.show_saves(())
         self.show_fabric({}, {})
@@ -468,3 +557,15 @@ class Metrics:
     def loop_succeeded(self, loop: str, now: datetime) -> None:
         """Record that *loop* completed without an error."""
         self.loop_last_success.labels(loop).set(now.timestamp())
+
+
+_Row = TypeVar("_Row", HeldGang, GivenUpGang)
+
+
+def _shown(rows: Iterable[_Row]) -> Iterator[_Row]:
+    """The first `SHOWN_GANGS` of each namespace."""
+    seen: Counting[str] = Counting()
+    for row in rows:
+        seen[row.namespace] += 1
+        if seen[row.namespace] <= SHOWN_GANGS:
+            yield row

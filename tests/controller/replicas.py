@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -48,11 +48,15 @@ class Link:
 
 
 class Replicas:
-    """A cluster with a running gang of two on `node-0` and `node-1`, and replicas of the controller."""
+    """
+    A cluster with a running gang of two on `node-0` and `node-1`, and replicas of the controller.
 
-    def __init__(self) -> None:
+    With a small *history*, also quiet watches say something: after each tenth of so many changes.
+    """
+
+    def __init__(self, history: int = 10_000) -> None:
         self.clock = ManualClock()
-        self.cluster = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids())
+        self.cluster = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids(), history=history)
         self._replicas: dict[str, asyncio.Task[None]] = {}
         self.daemons: dict[str, ControllerDaemon] = {}
         self.links: dict[str, Link] = {}
@@ -78,9 +82,11 @@ class Replicas:
         unknown: set[type[Any]] | None = None,
         checkpoints: Checkpoints | None = None,
         sinks: Sequence[Sink] = (),
+        cut: bool = False,
     ) -> None:
         """One more replica."""
         link = self.links[name] = Link(self.cluster)
+        link.cut = cut
         link.unknown = unknown or set()
         cluster: Any = link
         seen: Cluster = cluster
@@ -105,6 +111,11 @@ class Replicas:
         """As SIGTERM does."""
         self.daemons[name].stop()
         await self._replicas.pop(name)
+
+    @property
+    def running(self) -> Collection[str]:
+        """The replicas that run."""
+        return self._replicas.keys()
 
     async def close(self) -> None:
         for name in list(self._replicas):
@@ -156,3 +167,8 @@ class Replicas:
 
     def gauge(self, replica: str, name: str) -> float | None:
         return self.daemons[replica].metrics.registry.get_sample_value(name)
+
+    def witness_report(self, replica: str, kind: str) -> float | None:
+        """When the replica last heard of a kind, as Unix time."""
+        name = "healthd_informer_last_heard_timestamp_seconds"
+        return self.daemons[replica].metrics.registry.get_sample_value(name, {"kind": kind})

@@ -162,6 +162,38 @@ async def test_a_watch_that_is_silent_for_long_turns_the_replica_unready(scenari
     assert "no update of" in trouble
 
 
+async def test_each_replica_shows_when_it_last_heard_of_each_kind(scenario: Replicas) -> None:
+    await scenario.start("a")
+    await scenario.start("b")
+    await scenario.until(lambda: scenario.is_led_by("a"))
+    before = scenario.witness_report("b", "pods")
+    scenario.clock.advance(TOO_OLD)
+
+    assert before is not None
+    assert before >= START.timestamp()
+    assert scenario.witness_report("b", "pods") == before
+
+
+async def test_before_the_first_list_of_a_kind_nothing_was_heard_of_it(scenario: Replicas) -> None:
+    await scenario.start("a", cut=True)
+
+    assert scenario.witness_report("a", "pods") == 0
+
+
+async def test_a_replica_that_leads_no_more_does_not_show_when_its_loops_last_succeeded(scenario: Replicas) -> None:
+    await scenario.start("a")
+    await scenario.until(lambda: scenario.is_led_by("a"))
+    await scenario.clock.run_for(timedelta(minutes=2))
+    name, loops = "healthd_loop_last_success_timestamp_seconds", ("controller", "precheck", "fabric")
+    registry = scenario.daemons["a"].metrics.registry
+    shown = [registry.get_sample_value(name, {"loop": loop}) for loop in loops]
+    await scenario.stop("a")
+
+    assert shown[0] == scenario.clock.now().timestamp()
+    assert shown[2] is not None
+    assert [registry.get_sample_value(name, {"loop": loop}) for loop in loops] == [None] * 3
+
+
 async def test_nothing_is_decided_on_an_old_sight(scenario: Replicas) -> None:
     await scenario.start("a")
     await scenario.until(lambda: scenario.is_led_by("a"))

@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from healthd.controller.cluster_state import ClusterState
-from healthd.controller.metrics import measure_move, measure_world
+from healthd.controller.metrics import measure_agents, measure_move, measure_world
 from healthd.core.api import (
     ANNOTATION_ATTEMPT,
+    ANNOTATION_CLAIM,
     ANNOTATION_RESTART,
     ChosenCheckpoint,
+    NodeHealthStatus,
     RecoveryStatus,
     RejectedCheckpoint,
     TimelineEntry,
@@ -22,7 +24,7 @@ from healthd.core.api.model import Phase
 from healthd.core.node.quarantine import Record, cordon_patch
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
-from tests.builders import a_job, a_node, a_recovery
+from tests.builders import a_job, a_node, a_nodehealth, a_recovery
 from tests.fakes import START
 
 
@@ -127,3 +129,62 @@ def test_the_time_until_it_runs_is_measured_apart_from_the_time_until_it_is_conf
 
     assert value(metrics, "healthd_recovery_running_seconds_sum") == 5
     assert value(metrics, "healthd_recovery_confirmed_seconds_sum") == 240
+
+
+def samples(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
+    """Every series of that name: the values of its labels, by the names of these -> its value."""
+    found = [sample for family in metrics.registry.collect() for sample in family.samples if sample.name == name]
+    return {tuple(value for _, value in sorted(sample.labels.items())): sample.value for sample in found}
+
+
+def a_recovery_of(name: str, phase: Phase, held_in: Phase | None = None) -> Any:
+    """A recovery of the Job *name*, in *phase* since `START`."""
+    status = RecoveryStatus(phase=phase, held_in=held_in, phase_since=START)
+    gang = a_job(name)
+    gang = msgspec.structs.replace(gang, metadata=msgspec.structs.replace(gang.metadata, uid=name))
+    return a_recovery(f"{name}-1", gang=gang, status=status)
+
+
+def test_a_gang_on_hold_is_named_with_what_it_waits_for_and_since_when(metrics: Metrics) -> None:
+    measure_world(metrics, a_census(a_recovery_of("train", Phase.HELD, Phase.FENCING)))
+
+    shown = samples(metrics, "healthd_gang_held_since_timestamp_seconds")
+    assert shown == {("train", "default", "fence"): START.timestamp()}
+
+
+def test_a_gang_that_was_given_up_is_named_until_a_person_starts_it(metrics: Metrics) -> None:
+    def shown(*, suspended: bool) -> dict[tuple[str, ...], float]:
+        job = a_job("train", annotations={ANNOTATION_RESTART: "enabled"}, suspend=suspended)
+        measure_world(metrics, a_census(job, a_recovery_of("train", Phase.GAVE_UP)))
+        return samples(metrics, "healthd_gang_gave_up_timestamp_seconds")
+
+    assert shown(suspended=True) == {("train", "default"): START.timestamp()}
+    assert shown(suspended=False) == {}
+
+
+def test_a_node_in_quarantine_is_named_with_since_when(metrics: Metrics) -> None:
+    record = Record(finding="0000:3b:00.0/xid-79", message="off the bus", since=START)
+    annotations = cordon_patch(a_node("bad"), record)["metadata"]["annotations"]
+    measure_world(metrics, a_census(a_node("bad", annotations=annotations), a_node("good")))
+
+    shown = samples(metrics, "healthd_node_quarantined_since_timestamp_seconds")
+    assert shown == {("bad",): START.timestamp()}
+
+
+def test_spares_that_cannot_be_used_and_those_in_use_are_counted_apart(metrics: Metrics) -> None:
+    claimed = a_node("claimed", spare=True, annotations={ANNOTATION_CLAIM: "{}"})
+    cordoned = a_node("cordoned", spare=True, unschedulable=True)
+    measure_world(metrics, a_census(a_node("free", spare=True), cordoned, claimed, a_node("no-spare")))
+
+    assert value(metrics, "healthd_spares") == 2
+    assert value(metrics, "healthd_spares_unfit") == 1
+    assert value(metrics, "healthd_spares_claimed") == 1
+
+
+def test_a_node_counts_as_without_an_agent_when_none_reported_in_three_hours(metrics: Metrics) -> None:
+    now = START + timedelta(hours=4)
+    silent = a_nodehealth("silent", status=NodeHealthStatus(seen_at=START))
+    alive = a_nodehealth("alive", status=NodeHealthStatus(seen_at=now))
+    measure_agents(metrics, a_census(*map(a_node, ("silent", "alive", "never")), silent, alive), now)
+
+    assert value(metrics, "healthd_nodes_without_agent") == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -18,15 +19,22 @@ from tests.lab.programs import wait_until
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 OVERLAYS = [DEPLOY, ROOT / "tests" / "lab" / "deploy"]
+MONITORING = "monitoring.coreos.com/v1"
 COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
 
 
 @pytest.fixture(params=[*OVERLAYS, *COMPONENTS], ids=lambda what: getattr(what, "name", what))
 def rendered(request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path: Path) -> str:
-    """What a person would apply: the base, an overlay, or an overlay of theirs with one of our components."""
+    """
+    What a person would apply: the base, an overlay, or an overlay of theirs with one of our components.
+
+    Without kinds of the Prometheus operator, which the lab does not have (`test_monitoring.py` is about these).
+    """
     if isinstance(request.param, Path):
         return control_plane.kubectl("kustomize", str(request.param))
-    return control_plane.kubectl("kustomize", str(with_component(request.param, tmp_path)))
+    text = control_plane.kubectl("kustomize", str(with_component(request.param, tmp_path)))
+    known = [one for one in yaml.safe_load_all(text) if one and one["apiVersion"] != MONITORING]
+    return yaml.safe_dump_all(known)
 
 
 def with_component(name: str, folder: Path) -> Path:
@@ -37,6 +45,26 @@ def with_component(name: str, folder: Path) -> Path:
     lines = {"resources": ["../ours"], "components": [f"../ours/components/{name}"]}
     (own / "kustomization.yaml").write_text(yaml.safe_dump(lines))
     return own
+
+
+def test_an_overlay_sets_the_links_to_runbooks_and_the_label_of_the_operator_as_the_page_says(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    page = (ROOT / "docs" / "monitoring.md").read_text()
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    wanted = [block for block in blocks if {"patches", "configMapGenerator"} & set(block)]
+    own = with_component("monitoring", tmp_path)
+    lines = yaml.safe_load((own / "kustomization.yaml").read_text())
+    (own / "kustomization.yaml").write_text(yaml.safe_dump(lines | wanted[0] | wanted[1]))
+
+    made = [one for one in yaml.safe_load_all(control_plane.kubectl("kustomize", str(own))) if one]
+    watched = [one for one in made if one["apiVersion"] == MONITORING]
+    (rules,) = (one for one in watched if one["kind"] == "PrometheusRule")
+    links = [rule["annotations"]["runbook_url"] for group in rules["spec"]["groups"] for rule in group["rules"]]
+
+    assert [one["metadata"]["labels"]["release"] for one in watched] == ["kube-prometheus-stack"] * 3
+    assert all(link.startswith("https://git.example.com/ops/healthd/blob/main/docs/runbooks/Healthd") for link in links)
+    assert "runbooks" not in [one["metadata"]["name"] for one in made]
 
 
 @pytest.fixture(scope="module")

@@ -1,85 +1,166 @@
-"""The alert rules do what they promise, name metrics that there are, and lead to a page that says what to do."""
+"""The alert rules are valid, name metrics that healthd serves, read as they should, and lead to a page that helps."""
 
 from __future__ import annotations
 
 import re
-import subprocess
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import generate_latest
 
-from healthd.core.api.model import Verdict
-from healthd.core.api.save_stats import Concern
-from healthd.telemetry.metrics import GangSaves, Metrics
-from tests.fakes import START
-from tests.lab.build import PROMTOOL, program
-from tests.lab.fixtures import get
+from healthd.telemetry.metrics import Metrics
+from tests.docs.metrics_page import LABEL_VALUES, rows
+from tests.grafana.promtool import FILES, ROOT, Promtool, rules, run
 
-ROOT = Path(__file__).parents[2]
-FILES = sorted((ROOT / "grafana" / "alerts").glob("*.yaml"))
-RULES: list[dict[str, Any]] = [
-    rule for file in FILES for group in yaml.safe_load(file.read_text())["groups"] for rule in group["rules"]
-]
-PAGE = ROOT / "docs" / "alerts.md"
-
-
-@pytest.fixture(scope="module")
-def promtool(request: pytest.FixtureRequest) -> str:
-    """Prometheus's own judge of rules."""
-    get(PROMTOOL, request)
-    return str(program(PROMTOOL))
-
-
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+RULES = rules()
+NAMES = [rule["alert"] for rule in RULES]
+TEXTS = sorted((ROOT / "tests" / "grafana" / "texts").glob("*.yaml"))
+MONITORING = ROOT / "docs" / "monitoring.md"
+RUNBOOKS = ROOT / "docs" / "runbooks"
+BASE = "https://healthd.example/docs/runbooks/"
+WATCHDOG = "HealthdWatchdog"
+OF_TARGETS = {"instance", "job", "node", "pod"}
+"""Labels that Prometheus adds to every series of a target, by docs/monitoring.md."""
+LABELS = {row.name: set(row.labels) for row in rows(Metrics()).values()}
 
 
 @pytest.mark.lab
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_prometheus_takes_the_rules(promtool: str, file: Path) -> None:
-    checked = run(promtool, "check", "rules", "--lint=all", "--lint-fatal", str(file))
+def test_prometheus_takes_the_rules(promtool: Promtool, file: Path) -> None:
+    checked = run(promtool.program, "check", "rules", "--lint=all", "--lint-fatal", str(file))
 
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_the_alerts_fire_and_stay_silent_as_they_should(promtool: str, file: Path) -> None:
-    tested = run(promtool, "test", "rules", str(ROOT / "tests" / "grafana" / file.name))
+@pytest.mark.slow
+@pytest.mark.parametrize("file", TEXTS, ids=lambda file: file.stem)
+def test_every_alert_reads_as_it_should(promtool: Promtool, file: Path) -> None:
+    tested = run(promtool.program, "test", "rules", str(file))
 
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def shown() -> str:
-    """What is served of a gang with which everything is wrong, and of a node that is blind."""
-    metrics = Metrics()
-    metrics.show_node("gpu-1", Verdict.UNKNOWN, [], ["nvml"])
-    gang = GangSaves("ml", "llama", saved=START, interval=START - START, lost=START - START, concerns=list(Concern))
-    metrics.show_saves([gang])
-    return generate_latest(metrics.registry).decode()
+def test_every_alert_has_an_example_of_how_it_reads() -> None:
+    examples = [test for file in TEXTS for test in yaml.safe_load(file.read_text())["tests"]]
+
+    assert Counter(look["alertname"] for test in examples for look in test["alert_rule_test"]) == Counter(NAMES)
 
 
-def test_every_metric_that_a_rule_names_is_one_that_healthd_serves() -> None:
-    named = {name for rule in RULES for name in re.findall(r"healthd_\w+", f"{rule['expr']} {rule['annotations']}")}
-    served = set(re.findall(r"^(healthd_\w+)\{", shown(), re.MULTILINE))
+def test_every_alert_has_tests_of_when_it_fires() -> None:
+    tests = "".join(file.read_text() for file in (ROOT / "tests" / "grafana").glob("test_*.py"))
 
-    assert named
-    assert named - served == set()
+    assert [name for name in NAMES if not re.search(rf"\b{name}\b", tests)] == []
 
 
-def test_every_concern_has_an_alert() -> None:
-    selected = {concern for rule in RULES for concern in re.findall(r'concern="(\w+)"', rule["expr"])}
+@pytest.mark.parametrize("rule", RULES, ids=NAMES)
+def test_a_rule_names_metrics_labels_and_values_that_healthd_serves(rule: dict[str, Any]) -> None:
+    assert list(unserved(f"{rule['expr']} {text_of(rule)}")) == []
 
-    assert selected == set(Concern)
+
+@pytest.mark.parametrize(
+    ("expr", "found"),
+    [
+        ("healthd_spare > 0", ["healthd_spare"]),
+        ('healthd_recoveries_held{cause="hang"}', ["cause"]),
+        ('healthd_recoveries_held{reason="fences"}', ["fences"]),
+        ("max by (gangs) (healthd_gang_step)", ["gangs"]),
+        ("of {{ $labels.gangs }}", ["gangs"]),
+        ('max by (node) (healthd_findings{severity=~"error|fatal"})', []),
+    ],
+)
+def test_a_name_that_healthd_does_not_serve_is_found(expr: str, found: list[str]) -> None:
+    assert list(unserved(expr)) == found
 
 
-def test_every_alert_says_how_grave_it_is_and_leads_to_what_to_do() -> None:
-    headings = {
-        f"docs/{PAGE.name}#{each.lower()}" for each in re.findall(r"^### (\w+)$", PAGE.read_text(), re.MULTILINE)
-    }
+def unserved(text: str) -> Iterator[str]:
+    """The metrics, labels and values in a rule that healthd does not serve."""
+    yield from (name for name in re.findall(r"\bhealthd_\w+", text) if name not in LABELS)
+    for name, matchers in re.findall(r"\b(healthd_\w+|up)\{([^}]*)\}", text):
+        for label, values in re.findall(r"""(\w+)=~?["']([^"']*)["']""", matchers):
+            yield from [label] if label not in LABELS.get(name, set()) | OF_TARGETS else []
+            known = set(LABEL_VALUES.get(label, ()))
+            yield from (value for value in values.split("|") if known and value not in known)
+    grouped = re.findall(r"\b(?:by|on) \(([^)]*)\)", text)
+    named = {each for group in grouped for each in re.findall(r"\w+", group)} | set(
+        re.findall(r"\$labels\.(\w+)", text)
+    )
+    yield from sorted(named - OF_TARGETS.union(*LABELS.values()))
 
-    assert {rule["annotations"]["runbook"] for rule in RULES} == headings
-    assert {rule["labels"]["severity"] for rule in RULES} <= {"critical", "warning", "info"}
+
+def text_of(rule: dict[str, Any]) -> str:
+    """The annotations of a rule, as templates."""
+    return " ".join(rule["annotations"].values())
+
+
+@pytest.mark.parametrize("rule", RULES, ids=NAMES)
+def test_an_alert_has_a_severity_a_text_and_a_page(rule: dict[str, Any]) -> None:
+    notes = rule["annotations"]
+
+    assert rule["labels"] == {"severity": rule["labels"]["severity"]}
+    assert rule["labels"]["severity"] in (("none",) if rule["alert"] == WATCHDOG else ("page", "notice"))
+    assert set(notes) == {"summary", "description", "runbook_url"}
+    assert notes["runbook_url"] == f"{BASE}{rule['alert']}.md"
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule["alert"] != WATCHDOG], ids=lambda rule: rule["alert"])
+def test_a_description_says_what_is_left_to_do(rule: dict[str, Any]) -> None:
+    description = rule["annotations"]["description"]
+
+    waits = rule["alert"] == "HealthdGangHeld"  # what is left to do depends on the reason, and the page has a table
+    assert waits or re.search(r"Left to (you|the team|their teams): ", " ".join(description.split()))
+    assert re.search(
+        r"(Ask why|See|Which|Which nodes|Which source|Which and why|How many more fit|The seconds): ", description
+    )
+
+
+def test_there_is_a_page_for_each_alert_and_no_other() -> None:
+    assert sorted(page.stem for page in RUNBOOKS.glob("*")) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=NAMES)
+def test_a_page_says_how_grave_it_is_what_to_look_at_and_what_to_do(rule: dict[str, Any]) -> None:
+    page = (RUNBOOKS / f"{rule['alert']}.md").read_text()
+
+    assert re.findall(r"^#+ .*", page, re.MULTILINE) == [f"# {rule['alert']}", "## Look", "## Do", "## Ignore it when"]
+    assert f"\n*{rule['labels']['severity'].capitalize()}.* " in page
+    assert len(page.split()) < 350
+
+
+def test_the_page_of_alerts_lists_every_alert_with_its_severity() -> None:
+    page = (ROOT / "docs" / "alerts.md").read_text()
+    listed = re.findall(r"^\| \[(\w+)\]\(runbooks/(\w+)\.md\) \| (\w+) \|", page, re.MULTILINE)
+
+    assert listed == [(rule["alert"], rule["alert"], rule["labels"]["severity"]) for rule in in_order_of_page(page)]
+
+
+def in_order_of_page(page: str) -> list[dict[str, Any]]:
+    """The rules, in the order in which *page* names them."""
+    return sorted(RULES, key=lambda rule: page.find(f"[{rule['alert']}]"))
+
+
+def test_every_alert_and_receiver_that_a_route_of_the_page_names_exists() -> None:
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", MONITORING.read_text(), re.DOTALL)]
+    routes = [block for block in blocks if "route" in block]
+    named = {name for block in routes for name in re.findall(r"\bHealthd[A-Z]\w+", str(block))}
+
+    assert len(routes) == 2
+    assert WATCHDOG in named
+    assert named - set(NAMES) == set()
+
+
+@pytest.mark.lab
+def test_the_scrape_configuration_of_the_page_is_one_that_prometheus_takes(promtool: Promtool) -> None:
+    page = MONITORING.read_text()
+    (block,) = (text for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "scrape_configs" in text)
+    config = yaml.safe_load(block)
+    (promtool.folder / "prometheus.yml").write_text(block)
+
+    checked = run(promtool.program, "check", "config", "--syntax-only", str(promtool.folder / "prometheus.yml"))
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert config["rule_files"] == [file.name for file in FILES]
+    assert {job["job_name"] for job in config["scrape_configs"]} == {"healthd-controller", "healthd-agent"}

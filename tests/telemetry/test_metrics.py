@@ -9,10 +9,10 @@ import pytest
 from prometheus_client import generate_latest
 
 from healthd.core.api import GangRef
-from healthd.core.api.model import Blame, CauseKind, Finding, Phase, RepairAction, Severity, Verdict
+from healthd.core.api.model import Blame, CauseKind, Finding, Hold, Phase, RepairAction, Severity, Verdict
 from healthd.core.api.save_stats import Concern
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
-from healthd.telemetry.metrics import SHOWN_GANGS, GangSaves, Metrics
+from healthd.telemetry.metrics import SHOWN_GANGS, GangSaves, GivenUpGang, HeldGang, Metrics
 from tests.core.gangs import a_root
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,9 +39,12 @@ CONTRACT = {
     "healthd_findings": {"node", "device", "rule", "severity", "action"},
     "healthd_findings_raised_total": {"rule"},
     "healthd_gang_attempt": {"namespace", "gang"},
+    "healthd_gang_gave_up_timestamp_seconds": {"namespace", "gang"},
+    "healthd_gang_held_since_timestamp_seconds": {"namespace", "gang", "reason"},
     "healthd_gang_step": {"namespace", "gang"},
     "healthd_incidents_open": {"severity"},
     "healthd_incidents_opened_total": {"severity"},
+    "healthd_informer_last_heard_timestamp_seconds": {"kind"},
     "healthd_kernel_log_up": set(),
     "healthd_nodes_below_peers": {"part"},
     "healthd_probe_up": {"source"},
@@ -50,6 +53,8 @@ CONTRACT = {
     "healthd_loop_last_success_timestamp_seconds": {"loop"},
     "healthd_lost_steps_total": set(),
     "healthd_node_verdict": {"node", "verdict"},
+    "healthd_node_quarantined_since_timestamp_seconds": {"node"},
+    "healthd_nodes_without_agent": set(),
     "healthd_quarantine_budget": set(),
     "healthd_quarantine_refused_total": set(),
     "healthd_quarantine_seconds_count": set(),
@@ -64,6 +69,8 @@ CONTRACT = {
     "healthd_events_dropped_total": set(),
     "healthd_source_blind": {"node", "source"},
     "healthd_spares": set(),
+    "healthd_spares_claimed": set(),
+    "healthd_spares_unfit": set(),
     "healthd_watch_last_heard_timestamp_seconds": set(),
 }
 """Dashboards and alert rules stand on these: a change here is a change for users, and belongs in the changelog."""
@@ -110,6 +117,9 @@ def test_the_names_and_labels_are_the_contract(metrics: Metrics) -> None:
     metrics.incidents_open.labels("page").set(0)
     metrics.api_errors.labels("Unavailable").inc()
     metrics.probe_up.labels("nvml").set(1)
+    metrics.show_standstills([HeldGang("default", "g", Hold.SPARE, NOW)], [GivenUpGang("default", "h", NOW)])
+    metrics.show_quarantined({"n1": NOW})
+    metrics.follow_informer("pods", NOW.timestamp)
 
     exposed = {
         (sample.name, frozenset(sample.labels))
@@ -218,3 +228,33 @@ def test_an_invalid_gang_is_counted_and_has_no_series(metrics: Metrics) -> None:
 
     assert series(metrics, "healthd_gang_attempt") == {}
     assert series(metrics, "healthd_gangs_invalid") == {"": 1}
+
+
+def test_a_gang_that_goes_on_leaves_no_series_of_its_standstill(metrics: Metrics) -> None:
+    metrics.show_standstills([HeldGang("ml", "a", Hold.FENCE, NOW)], [GivenUpGang("ml", "b", NOW)])
+    held = series(metrics, "healthd_gang_held_since_timestamp_seconds")
+    metrics.show_standstills([], [])
+
+    assert held == {'{gang="a",namespace="ml",reason="fence"}': NOW.timestamp()}
+    assert series(metrics, "healthd_gang_held_since_timestamp_seconds") == {}
+    assert series(metrics, "healthd_gang_gave_up_timestamp_seconds") == {}
+
+
+def test_a_tenant_has_a_bounded_number_of_series_of_standstills(metrics: Metrics) -> None:
+    metrics.show_standstills([HeldGang("evil", f"g{n}", Hold.SPARE, NOW) for n in range(SHOWN_GANGS + 7)], [])
+
+    assert len(series(metrics, "healthd_gang_held_since_timestamp_seconds")) == SHOWN_GANGS
+
+
+def test_who_leads_no_more_shows_nothing_of_the_cluster_and_of_the_loops(metrics: Metrics) -> None:
+    metrics.leading.set(1)
+    metrics.loop_succeeded("controller", NOW)
+    metrics.show_quarantined({"n1": NOW})
+    metrics.show_spares(free=1, unfit=1, claimed=2)
+    metrics.show_standstills([HeldGang("ml", "a", Hold.FENCE, NOW)], [])
+    metrics.forget_the_world()
+
+    assert series(metrics, "healthd_loop_last_success_timestamp_seconds") == {}
+    assert series(metrics, "healthd_node_quarantined_since_timestamp_seconds") == {}
+    assert series(metrics, "healthd_gang_held_since_timestamp_seconds") == {}
+    assert [series(metrics, f"healthd_spares{end}") for end in ("", "_unfit", "_claimed")] == [{"": 0}] * 3

@@ -91,6 +91,7 @@ class Prechecks:
                 for root in self._start(self._clock.now()):
                     tasks.create_task(self._check_safely(root), name=f"precheck {root.ref.name}")
                 self._show_safely(self._clock.now())
+                self._metrics.loop_succeeded("precheck", self._clock.now())
                 await self._clock.sleep(TICK)
 
     def _checked(self) -> dict[str, Root]:

@@ -90,15 +90,20 @@ _WAITS_FOR = {
 
 def outage_of(nodes: Iterable[Node], health: Mapping[str, NodeHealth], now: datetime) -> Outage:
     """
-    The bad nodes among the nodes with accelerators; among all nodes when no node has accelerators.
+    The bad nodes among those of `counted_nodes`.
 
     A node that has been bad for longer than `UNHEALTHY_WITHIN` does not count: people know it, and it waits for them.
     """
-    all_nodes = list(nodes)
-    counted = [node for node in all_nodes if _has_devices(node)] or all_nodes
+    counted = counted_nodes(nodes)
     turned = (_bad_since(node, health.get(node.metadata.name), now) for node in counted)
     fresh = [at for at in turned if at is not None and now - at < UNHEALTHY_WITHIN]
     return Outage(len(fresh), len(counted))
+
+
+def counted_nodes(nodes: Iterable[Node]) -> list[Node]:
+    """The nodes with accelerators; all nodes when no node has accelerators."""
+    all_nodes = list(nodes)
+    return [node for node in all_nodes if _has_devices(node)] or all_nodes
 
 
 def _too_many_nodes(outage: Outage, policy: BreakerPolicy, terms: Terms = KUBERNETES) -> str:

@@ -1,0 +1,160 @@
+"""docs/metrics.md: every metric of healthd, from the code. `python -m tests.docs.metrics_page` writes the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from prometheus_client import metrics as instruments
+
+from healthd.core.api.model import ENDED, BreakerTrigger, CauseKind, Hold, Phase, RepairAction, Severity, Verdict
+from healthd.core.api.save_stats import Concern
+from healthd.telemetry.metrics import OBJECT_ERRORS, Metrics
+from tests.docs.page import ROOT
+
+PAGE = ROOT / "docs" / "metrics.md"
+BOTH, AGENT, LEADER, REPLICA = "Agents and controllers", "Agents", "The leading controller", "Each controller"
+EXPORTED_BY: Mapping[str, tuple[str, ...]] = {
+    BOTH: ("build", "loop_last_success", "object_errors", "events_dropped"),
+    AGENT: (
+        "node_verdict",
+        "findings",
+        "findings_raised",
+        "source_blind",
+        "probe_up",
+        "kernel_log_up",
+        "kernel_records",
+        "kernel_records_lost",
+        "quarantine_budget",
+        "quarantine_refused",
+        "quarantine_seconds",
+        "api_errors",
+        "watch_heard",
+    ),
+    REPLICA: ("leading", "informer_heard"),
+    LEADER: (
+        "recovery_in_progress",
+        "recoveries_held",
+        "gang_held_since",
+        "gang_gave_up",
+        "recoveries",
+        "recovery_phase_seconds",
+        "recovery_running_seconds",
+        "recovery_confirmed_seconds",
+        "lost_steps",
+        "breaker_open",
+        "spares",
+        "spares_unfit",
+        "spares_claimed",
+        "quarantined_nodes",
+        "node_quarantined_since",
+        "nodes_without_agent",
+        "gang_attempt",
+        "gang_step",
+        "gangs_invalid",
+        "gangs_not_shown",
+        "checkpoint_saved",
+        "checkpoint_interval",
+        "checkpoint_lost_work",
+        "checkpoint_valid",
+        "checkpoint_concern",
+        "checkpoint_rejected",
+        "fabric_outliers",
+        "fabric_congested",
+    ),
+}
+"""Who sets a metric -> the attributes of `Metrics`, in the order of the page."""
+LABEL_VALUES: Mapping[str, Iterable[str]] = {
+    "action": RepairAction,
+    "cause": CauseKind,
+    "concern": Concern,
+    "crowd": BreakerTrigger,
+    "loop": ("agent", "controller", "fabric", "precheck"),
+    "outcome": sorted(ENDED),
+    "phase": [phase for phase in Phase if phase not in ENDED],
+    "reason": Hold,
+    "severity": Severity,
+    "verdict": Verdict,
+    "where": OBJECT_ERRORS,
+}
+"""The values of the labels that have a closed set of them."""
+OPEN_LABELS: Mapping[str, str] = {
+    "device": "a device of the node, such as a PCI address",
+    "error": "the name of an error of the client, such as `Unavailable`",
+    "gang": "the name of the gang's root",
+    "kind": "the plural of a kind, such as `pods`",
+    "namespace": "the namespace of the gang",
+    "node": "the name of the node",
+    "rail": "the number of a rail",
+    "rule": "a rule of the [findings](findings/README.md), such as `xid-79`",
+    "source": "a source of readings, such as `nvml` or `kernel log`",
+    "version": "the version of healthd",
+}
+_HEAD = """\
+<!-- Written by `make docs` from healthd/telemetry/metrics.py. -->
+# Metrics
+
+Agents, controllers and `healthd run` serve these at `/metrics`. [monitoring.md](monitoring.md) says how to scrape them,
+and [alerts.md](alerts.md) lists the rules for Prometheus.
+
+- Times are in seconds. A name that ends in `_timestamp_seconds` is a Unix time: subtract it from `time()`.
+- Every process serves every metric that has no labels, 0 where it does not set it. Take the `max` over all processes.
+- Only the leading controller sets the gauges of the cluster. A controller that leads no more sets them to 0, or removes
+  them. Counters stay: take the `sum` of their `increase` over all processes.
+- Labels name a node, a device or a gang of this cluster, or come from a closed set. In each namespace, 500 gangs have
+  series of their own.
+- The series `process_…` of the Prometheus client (memory, processor time, open files) are served, too.
+"""
+
+
+class Row(NamedTuple):
+    """One metric, as the page shows it."""
+
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    help: str
+
+
+def rows(metrics: Metrics) -> dict[str, Row]:
+    """Every metric, by its attribute of *metrics*."""
+    made = {name: one for name, one in vars(metrics).items() if isinstance(one, instruments.MetricWrapperBase)}
+    return {name: _row(one) for name, one in made.items()}
+
+
+def page() -> str:
+    """The text of the page."""
+    known = rows(Metrics())
+    parts = [_HEAD]
+    for exporter, names in EXPORTED_BY.items():
+        lines = [_line(known[name]) for name in names]
+        parts.append(f"\n## {exporter}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n" + "".join(lines))
+    parts.append("\n## Labels\n\n| label | values |\n|---|---|\n" + "".join(sorted(_label_lines())))
+    return "".join(parts)
+
+
+def _row(metric: instruments.MetricWrapperBase) -> Row:
+    (family,) = metric.describe()
+    ends = {"counter": "_total", "info": "_info"}
+    return Row(family.name + ends.get(family.type, ""), family.type, tuple(metric._labelnames), family.documentation)
+
+
+def _line(row: Row) -> str:
+    labels = ", ".join(f"`{label}`" for label in row.labels)
+    return f"| `{row.name}` | {row.type} | {labels} | {row.help} |\n"
+
+
+def _label_lines() -> Iterator[str]:
+    for label, values in LABEL_VALUES.items():
+        yield f"| `{label}` | {', '.join(f'`{_text(value)}`' for value in values)} |\n"
+    for label, meaning in OPEN_LABELS.items():
+        yield f"| `{label}` | {meaning} |\n"
+
+
+def _text(value: str) -> str:
+    return value.value if isinstance(value, StrEnum) else value
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
