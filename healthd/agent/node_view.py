@@ -141,7 +141,7 @@ class WatchedNode:
     def _note_activity(self) -> None:
         self._active_at = self._clock.now()
         self._backoff.reset()
-        self._metrics.watch_active.set(self._active_at.timestamp())
+        self._metrics.watch_last_heard.set(self._active_at.timestamp())
 
     def _see(self, node: Node | None) -> None:
         """Watch events arrive in order, but later than the answers to the agent's own writes."""

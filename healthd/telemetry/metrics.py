@@ -108,7 +108,7 @@ class Metrics:
         )
         for where in OBJECT_ERRORS:
             self.object_errors.labels(where)
-        self.watch_active = Gauge(
+        self.watch_last_heard = Gauge(
             "healthd_watch_last_heard_timestamp_seconds",
             "When the API server last sent something on the watch of this node, as Unix time; 0 without a watch.",
             registry=registry,

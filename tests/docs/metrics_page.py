@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from prometheus_client import metrics as instruments
 
+from healthd.alerts.sink import Answer
+from healthd.core.api import incidents
 from healthd.core.api.model import ENDED, BreakerTrigger, CauseKind, Hold, Phase, RepairAction, Severity, Verdict
 from healthd.core.api.save_stats import Concern
 from healthd.telemetry.metrics import OBJECT_ERRORS, Metrics
@@ -30,7 +32,7 @@ EXPORTED_BY: Mapping[str, tuple[str, ...]] = {
         "quarantine_refused",
         "quarantine_seconds",
         "api_errors",
-        "watch_heard",
+        "watch_last_heard",
     ),
     REPLICA: ("leading", "informer_heard"),
     LEADER: (
@@ -62,19 +64,27 @@ EXPORTED_BY: Mapping[str, tuple[str, ...]] = {
         "checkpoint_rejected",
         "fabric_outliers",
         "fabric_congested",
+        "nodes_below_peers",
+        "incidents_open",
+        "incidents_opened",
+        "alert_messages",
+        "alert_waiting",
+        "alert_oldest_waiting",
+        "alert_dead_letters",
     ),
 }
 """Who sets a metric -> the attributes of `Metrics`, in the order of the page."""
 LABEL_VALUES: Mapping[str, Iterable[str]] = {
     "action": RepairAction,
+    "answer": Answer,
     "cause": CauseKind,
     "concern": Concern,
     "crowd": BreakerTrigger,
-    "loop": ("agent", "controller", "fabric", "precheck"),
+    "loop": ("agent", "alerts", "controller", "fabric", "precheck"),
     "outcome": sorted(ENDED),
     "phase": [phase for phase in Phase if phase not in ENDED],
     "reason": Hold,
-    "severity": Severity,
+    "severity": [*Severity, *incidents.Severity],
     "verdict": Verdict,
     "where": OBJECT_ERRORS,
 }
@@ -86,8 +96,10 @@ OPEN_LABELS: Mapping[str, str] = {
     "kind": "the plural of a kind, such as `pods`",
     "namespace": "the namespace of the gang",
     "node": "the name of the node",
+    "part": "what a node has less of than its peers, such as `gpus`",
     "rail": "the number of a rail",
     "rule": "a rule of the [findings](findings/README.md), such as `xid-79`",
+    "sink": "the name of an alert service in `alerts.sinks`",
     "source": "a source of readings, such as `nvml` or `kernel log`",
     "version": "the version of healthd",
 }
