@@ -35,7 +35,7 @@ REAL_LOG = "THE REAL KERNEL LOG"
 EPILOG = """\
 Four ranks train on four slots of this machine; two more slots are spares.
 Nothing but processes and a temporary folder is needed: no root, no GPU, no
-cluster. Exit code 0 only if everything went as expected and the weights are equal.
+cluster. Exit code 0 only if all went as expected and the weights are equal.
 """
 
 

@@ -150,7 +150,7 @@ def test_memory_that_is_taken_by_somebody_who_cannot_be_seen_ends_it(machine: Ma
     code, printed = machine.printed("--only", "inventory", "gpu-memory")
 
     assert (code, statuses(printed)) == (5, {"inventory": "pass"})
-    assert "8,990 MiB of 0000:3b:00.0 are taken" in printed["busy"][0]
+    assert "8,990 MiB of 0000:3b:00.0 are in use" in printed["busy"][0]
 
 
 def test_with_force_it_tests_the_memory_that_is_left(machine: Machine) -> None:
@@ -223,6 +223,7 @@ def test_what_cannot_be_meant_is_a_usage_error(
 def test_a_machine_on_which_nothing_can_be_checked_has_not_passed(tmp_path: Path) -> None:
     config = tmp_path / "healthd.yaml"
     config.write_text(f"host_root: {tmp_path}\n")
+    (tmp_path / "sys").mkdir()
 
     done = subprocess.run(
         [sys.executable, "-m", "healthd.cli.main", "check", "--config", str(config)],

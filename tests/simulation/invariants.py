@@ -99,6 +99,11 @@ class Watchdog:
         """A person deletes a recovery."""
         self._deleted_recoveries[recovery.metadata.name] = recovery
 
+    @property
+    def lost_recoveries(self) -> bool:
+        """Recoveries were deleted, and with the newest ones what was proven about pods."""
+        return bool(self._deleted_recoveries)
+
     def deletes(self, job: Job) -> None:
         """Its user deletes a gang. One that he makes of the same name has nothing to do with it."""
         name = job.metadata.name

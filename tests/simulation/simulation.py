@@ -557,7 +557,7 @@ class Simulation:
             fault_injection.repair_what_does_not_end(self)
             if self.is_visited:
                 gang_edits.put_right(self)
-            if self.on_cluster:
+            if self.on_cluster or self.watchdog.lost_recoveries:
                 answer_for_old_pods(self.ground_truth, self.machines)
             for agent in self.agents.values():
                 self.go(agent)
