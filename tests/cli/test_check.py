@@ -223,7 +223,7 @@ def test_what_cannot_be_meant_is_a_usage_error(
 def test_a_machine_on_which_nothing_can_be_checked_has_not_passed(tmp_path: Path) -> None:
     config = tmp_path / "healthd.yaml"
     config.write_text(f"host_root: {tmp_path}\n")
-    (tmp_path / "sys").mkdir()
+    (tmp_path / "sys" / "class").mkdir(parents=True)
 
     done = subprocess.run(
         [sys.executable, "-m", "healthd.cli.main", "check", "--config", str(config)],
