@@ -11,28 +11,35 @@ WORKERS ?= 2
 SLOWEST := --durations=10 --durations-min=0.1
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
+# What depends on the version of Kubernetes most: the API as healthd uses it, recoveries, what is installed, a kubelet.
+STORIES := tests/lab/test_control_plane.py tests/lab/test_simulated.py tests/contract tests/kubernetes \
+	$(addprefix tests/deploy/test_,apply.py crds_served.py installed.py on_a_real_node.py)
+
 hash = $(shell { pwd; $(PYTHON) -VV; cat /dev/null $(1); } 2>/dev/null | cksum | cut -d ' ' -f 1)
 MADE := $(VENV)/.made-$(call hash,)
 INPUTS := $(call hash,pyproject.toml requirements.lock)
 FOR_USE := $(VENV)/.for-use-$(INPUTS)
 FOR_WORK := $(VENV)/.for-work-$(INPUTS)
 
-.PHONY: help demo test quick lab check lint form types layers format docs bench lock clean
+.PHONY: help demo test coverage quick lab kinds kubernetes check lint form types layers format docs bench lock clean
 .DEFAULT_GOAL := help
 
 # Bytecode is kept even where the environment forbids it: each process of the tests would compile all of them anew.
 export PYTHONDONTWRITEBYTECODE :=
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(FOR_USE) ## show a training job that survives a broken GPU; options in ARGS="--slow"
 	@echo "==> healthd demo $(ARGS)"
 	@$(BIN)/healthd demo $(ARGS)
 
-test: lab ## run all tests, with coverage; options in ARGS="-k words"
+test: lab ## run all tests; options in ARGS="-k words"
 	@echo "==> all tests, on $(WORKERS) processes; skipped tests are listed with their reasons"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term:skip-covered $(SLOWEST) $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(SLOWEST) $(ARGS)
+
+coverage: lab ## run all tests, and show which lines none of them ran (about twice the time)
+	@$(MAKE) --no-print-directory test ARGS='--cov --cov-report=term:skip-covered $(ARGS)'
 
 quick: $(FOR_WORK) ## run the tests that need neither the lab nor patience, while you work; options in ARGS="-k words"
 	@echo "==> quick tests, on $(WORKERS) processes"
@@ -41,6 +48,17 @@ quick: $(FOR_WORK) ## run the tests that need neither the lab nor patience, whil
 lab: $(FOR_WORK) ## build the programs of the lab, where it can be done (five minutes, once)
 	@echo "==> programs of the lab: a real control plane, simulated nodes"
 	@$(BIN)/python -m tests.lab.build
+
+kinds: lab ## try every gang kind with its real controller (40 minutes; ten more, once); RESULTS=1 writes docs/gangs.md
+	@echo "==> controllers of all gang kinds"
+	@$(BIN)/python -m tests.lab.build kinds
+	@$(BIN)/python -m pytest --all-kinds $(if $(RESULTS),--write-results) \
+		tests/lab/kinds tests/gangs/lab tests/gangs/recoveries $(ARGS)
+
+kubernetes: $(FOR_WORK) ## try healthd on another Kubernetes, VERSION=1.35 (a quarter of an hour; ten minutes more, once)
+	@echo "==> Kubernetes $(or $(VERSION),of the lab), and its stories"
+	@LAB_KUBERNETES=$(VERSION) $(BIN)/python -m tests.lab.build kubernetes
+	@LAB_KUBERNETES=$(VERSION) $(BIN)/python -m pytest -m lab $(SLOWEST) $(STORIES) $(ARGS)
 
 check: lint form types layers ## lint, formatting, types, and the layers of the house plan
 
@@ -69,12 +87,15 @@ docs: $(FOR_WORK) ## write the pages, pictures and manifests that are made from 
 	@rm -rf docs/findings.new && $(BIN)/healthd rules --reference docs/findings.new
 	@rm -rf docs/findings && mv docs/findings.new docs/findings
 	@$(BIN)/python -c 'from healthd.alerts.sinks.webhook import schema; print(schema(), end="")' > docs/schema.new && \
-		mv docs/schema.new docs/alert-webhook.schema.json
+		mv docs/schema.new docs/monitoring/alert-webhook.schema.json
 	@$(BIN)/python -m healthd.cluster.crds > deploy/crds.yaml.new && mv deploy/crds.yaml.new deploy/crds.yaml
 	@$(BIN)/python -m tests.deploy.attacks
 	@$(BIN)/python -m tests.docs.architecture_picture
+	@$(BIN)/python -m tests.docs.hang_picture
 	@$(BIN)/python -m tests.docs.metrics_page
 	@$(BIN)/python -m tests.deploy.prometheus_rule
+	@$(BIN)/python -m tests.grafana.dashboards
+	@$(BIN)/python -m tests.deploy.config_keys
 
 bench: $(FOR_WORK) ## measure: one JSON object per benchmark; clocks and machine are named in it
 	@for file in tests/bench/[a-z]*.py; do \

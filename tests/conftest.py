@@ -12,7 +12,13 @@ from hypothesis import settings
 
 from tests.seeds import first_fresh_seed
 
-pytest_plugins = ["pytester", "tests.lab.fixtures", "tests.lab.real.fixtures", "tests.limits"]
+pytest_plugins = [
+    "pytester",
+    "tests.lab.fixtures",
+    "tests.lab.kinds.fixtures",
+    "tests.lab.real.fixtures",
+    "tests.limits",
+]
 
 # The same examples in each run, and no clock on them: a test must not fail for luck or for a busy machine. `tests.fuzz`
 # is what looks for news.
@@ -38,7 +44,11 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what shares something of the machine on one worker of pytest-xdist: its kernel log, or its memory."""
+    """
+    Keep what shares something of the machine on one worker of pytest-xdist: its kernel log, or its memory.
+
+    A module of the lab that mostly waits has a group of its own: another worker takes it beside the others.
+    """
     for item in items:
         for group in ("kmsg", "lab"):
             if item.get_closest_marker(group):

@@ -1,10 +1,10 @@
 """
-A test that takes long has the mark `slow`, or fails: `make quick` stays quick.
+A test that takes long has the mark `slow` or `lab`, or fails: `make quick`, which leaves both out, stays quick.
 
 What counts is the processor time of the test and of the children that it waited for, not the time on the wall, which a
 busy machine stretches without bound. A core that others use is slower by this clock, too, so a test that took too long
-is judged by how slow the machine is at that moment. A run with coverage has four times the limit: coverage counts every
-line, and such a run shares its cores with the lab.
+is judged by how slow the machine is at that moment. Coverage counts every line, so a run with it has four times the
+limit.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import pytest
 from tests.slowness import slowness
 
 CPU_LIMIT = "cpu_limit"
+NO_LIMIT = ("slow", "lab")
 COVERAGE_COSTS = 4
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The limit can be given in the configuration."""
-    parser.addini(CPU_LIMIT, "seconds of processor time that a test without the mark `slow` may take", default="2")
+    parser.addini(CPU_LIMIT, "seconds of processor time that a test of `make quick` may take", default="2")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -31,7 +32,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     began = _spent()
     yield
     took, limit = _spent() - began, _limit(item.config)
-    if took <= limit or item.get_closest_marker("slow"):
+    if took <= limit or any(item.get_closest_marker(mark) for mark in NO_LIMIT):
         return
     took /= slowness()
     if took > limit:

@@ -1,5 +1,5 @@
 """
-Seeds of tests that take one. The fresh ones, which nobody has tuned the code to, follow from the commit that is tested.
+Seeds of tests that take one. The fresh ones, that the code was never tuned to, follow from the commit that is tested.
 
 The same commit is tested with the same seeds, wherever and however often. What they find gets a name, as a scenario.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("healthd", "tests")
 FIRST, ROOM = 1_000_000_000, 1_000_000_000
-"""Far from the seeds that anybody has ever looked at."""
+"""Far from all seeds that were ever looked at."""
 PIECE = 125
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions, requires
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -28,6 +29,7 @@ def imported() -> Iterator[str]:
                 yield (node.module or "").partition(".")[0]
 
 
+@pytest.mark.slow
 def test_what_healthd_imports_is_installed_with_it() -> None:
     wanted = [Requirement(text) for text in requires("healthd") or ()]
     brought = {

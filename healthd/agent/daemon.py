@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -22,10 +23,11 @@ from healthd.agent.judge import NodeFacts
 from healthd.agent.listen import Listener, common_cursor
 from healthd.agent.node_view import WatchedNode
 from healthd.agent.probing import Poll, Probe, Prober
+from healthd.agent.rhythms import RhythmSampler, SettledRhythms, Usages
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_when_woken
 from healthd.cluster.port import Cluster, ClusterError, Unusable
-from healthd.core.api import Device, KernelLogCursor, Nic
+from healthd.core.api import Device, KernelLogCursor, Nic, PodRhythm
 from healthd.core.backoff import Backoff, Jitter
 from healthd.core.config import Config
 from healthd.core.diagnosis.blindness import expected_by
@@ -34,6 +36,7 @@ from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.tables import rules_of
 from healthd.core.diagnosis.xid import judge
 from healthd.core.node.pod_liveness import PodTasks
+from healthd.core.node.reporting import quiet_pods
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.log import KernelLog
 from healthd.probes.nvml.inventory import NvmlInventory
@@ -75,6 +78,8 @@ class NodeSources:
     read_inventory: Callable[[], NvmlInventory]
     read_pods: Callable[[], Sequence[PodTasks]]
     """Raises CannotRead."""
+    pod_usages: Usages | None = None
+    """What the pods use. None: their rhythm is not learned."""
     read_nics: Callable[[], Sequence[Nic]] = tuple
     """Raises OSError."""
     make_probes: Callable[[Sequence[Device], Sequence[Nic]], Sequence[Probe]] = no_probes
@@ -96,6 +101,8 @@ class AgentDaemon:
         self._stop = asyncio.Event()
         self._is_loaded = False
         self._pods_trouble = ""
+        self._rhythms_trouble = ""
+        self._rhythms = SettledRhythms(jitter)
         self._view = WatchedNode(cluster, clock, name, self._wake.set, jitter=jitter, metrics=self.metrics)
         self._announcer = Announcer(cluster, clock, component="healthd-agent", instance=name, metrics=self.metrics)
         self._agent = Agent(
@@ -181,13 +188,25 @@ class AgentDaemon:
     async def _sample_probes(self) -> None:
         probes = self._sources.make_probes(*self._state.seen_this_boot)
         self._state.begin([probe.source for probe in probes], self._clock.now())
+        await Prober(probes, self._clock, self._jitter, self.metrics, self._ingest_sample, also=self._polls()).run()
+
+    def _polls(self) -> list[Poll[Any]]:
         pods = Poll(
             name="pods",
             every=lambda: READ_PODS_EVERY,
             read=lambda _: self._sources.read_pods(),
             ingest=self._ingest_pods,
         )
-        await Prober(probes, self._clock, self._jitter, self.metrics, self._ingest_sample, also=[pods]).run()
+        if self._sources.pod_usages is None:
+            return [pods]
+        sampler = RhythmSampler(self._sources.pod_usages)
+        rhythms = Poll(
+            name="rhythms",
+            every=lambda: sampler.every,
+            read=lambda _: sampler.read(self._clock.now()),
+            ingest=self._ingest_rhythms,
+        )
+        return [pods, rhythms]
 
     def _ingest_sample(self, sample: Sample) -> None:
         if self._state.ingest_sample(self._state.expecting(sample), self._clock.now()):
@@ -216,6 +235,18 @@ class AgentDaemon:
         if error is not None and not isinstance(error, CannotRead):
             raise error
         if pods is not None and self._state.ingest_pods(pods, self._clock.now()):
+            self._wake.set()
+
+    def _ingest_rhythms(self, rhythms: Sequence[PodRhythm] | None, error: BaseException | None, _: datetime) -> None:
+        trouble = "" if error is None else repr(error)
+        if trouble and trouble != self._rhythms_trouble:
+            log.error("rhythms.unknown", error=trouble, so="no pod of this node is seen to hang", exc_info=error)
+        self._rhythms_trouble = trouble
+        now = self._clock.now()
+        known = self._rhythms.ingest(rhythms or (), now)
+        self.metrics.pods_sampled.set(len(known))
+        self.metrics.pods_silent.set(len(quiet_pods(known)))
+        if self._state.ingest_rhythms(known, now):
             self._wake.set()
 
     async def _publish_at_exit(self) -> None:

@@ -117,7 +117,7 @@ class Judge:
             )
         self._keep(self._ledger.clear_by_reload(self._answered))
         if lost:
-            self._ledger = self._ledger.lost(lost, first=now, last=now, boot_id=self._node.boot_id)
+            self._take_over(self._ledger.lost(lost, first=now, last=now, boot_id=self._node.boot_id))
         return self._ledger.entries != before
 
     def answered(self, gpus: Iterable[str], now: datetime) -> None:
@@ -168,13 +168,17 @@ class Judge:
         return self._repaired_at if self._repaired_at is not None and self._repaired_at <= now else None
 
     def _keep(self, after: Ledger) -> None:
-        """Take over *after*, without devices of other nodes, and log what is new."""
+        """Take over *after*, without devices of other nodes."""
         before = self._ledger
         if after is before:
             return
         owns = self._node.owns
         mine = {key: one for key, one in after.entries.items() if key in before.entries or owns(one.device)}
-        self._ledger = replace(after, entries=mine)
+        self._take_over(replace(after, entries=mine))
+
+    def _take_over(self, after: Ledger) -> None:
+        """Take over *after*, and count and log what is new in it."""
+        before, self._ledger = self._ledger, after
         stood = {finding.id for finding in before.standing}
         stands = {finding.id for finding in self._ledger.standing}
         for finding in self._ledger.findings:

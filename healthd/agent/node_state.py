@@ -8,14 +8,22 @@ cluster cannot be reached, everything is kept here in memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
 from healthd.agent.judge import Judge
-from healthd.agent.publish import repaired_at
 from healthd.clock import Clock
-from healthd.core.api import ANNOTATION_BELOW_PEERS, Device, KernelLogCursor, Nic, Node, NodeHealthStatus, RepairSeen
+from healthd.core.api import (
+    ANNOTATION_BELOW_PEERS,
+    Device,
+    KernelLogCursor,
+    Nic,
+    Node,
+    NodeHealthStatus,
+    PodRhythm,
+    RepairSeen,
+)
 from healthd.core.api.model import Finding
 from healthd.core.diagnosis.blindness import KERNEL_LOG, Sources
 from healthd.core.diagnosis.node_shape import NO_SHAPE, expecting, grown
@@ -23,6 +31,10 @@ from healthd.core.diagnosis.readings import NODE, RecordBatch, Sample
 from healthd.core.diagnosis.signals.peers import BELOW_PEERS, peers_sample
 from healthd.core.node import quarantine
 from healthd.core.node.pod_liveness import PodLives, PodTasks
+from healthd.core.node.reporting import quiet_pods
+
+RHYTHMS_LAST = timedelta(minutes=1)
+"""What pods do is unknown when they were not sampled for longer, as when a read does not return."""
 
 
 class NodeState:
@@ -42,6 +54,7 @@ class NodeState:
         self._seen_this_boot: tuple[Sequence[Device], Sequence[Nic]] = ((), ())
         self._lives = PodLives()
         self._pods: Sequence[PodTasks] = ()
+        self._rhythms_at = clock.now()
         self._log_trouble = ""
         self._blind: dict[str, str] = {}
 
@@ -139,9 +152,19 @@ class NodeState:
         )
         return (before.live, before.gone) != (self._lives.live, self._lives.gone)
 
+    def ingest_rhythms(self, rhythms: Sequence[PodRhythm], now: datetime) -> bool:
+        """Record what the pods do. True when one fell silent or works again, so that the agent should report it."""
+        self._rhythms_at = now
+        before, known = self._status.rhythms, list(rhythms)
+        if known != before:
+            self._status = msgspec.structs.replace(self._status, rhythms=known)
+        return quiet_pods(before) != quiet_pods(known)
+
     def ingest_node(self, node: Node, now: datetime) -> None:
         """Read from *node* which devices it should have and when it was repaired. Clear what people or time clear."""
         self._sources.ingest_node(node)
+        if self._status.rhythms and now - self._rhythms_at > RHYTHMS_LAST:
+            self._status = msgspec.structs.replace(self._status, rhythms=[])
         self._blind = self._why_blind(now)
         self._note_repair(node)
         self._judge.fade(now)
@@ -192,7 +215,7 @@ class NodeState:
 
     def _note_repair(self, node: Node) -> None:
         """Also a repair from the time when this agent was down, or one stamped by a clock that is ahead of this one."""
-        stamp, known = repaired_at(node), self._status.repair_seen
+        stamp, known = quarantine.repaired_at(node), self._status.repair_seen
         if stamp is not None and (known is None or stamp != known.stamp):
             # Never later than the first time it was seen: a timestamp in the future must not hide later faults, in any
             # run.

@@ -9,13 +9,12 @@ import msgspec
 
 from healthd.cluster.nodes import owned_by
 from healthd.cluster.port import AlreadyExists, Cluster, NotFound
-from healthd.core.api import ANNOTATION_REPAIRED, Node, NodeHealth, NodeHealthStatus, ObjectMeta
+from healthd.core.api import Node, NodeHealth, NodeHealthStatus, ObjectMeta
 from healthd.core.api.model import Finding
 from healthd.core.backoff import Jitter
 from healthd.core.node import conditions
 from healthd.core.node.reporting import REFRESH_AFTER, write_at
 from healthd.core.patches import diff
-from healthd.core.untrusted import Moment
 
 
 class Reporter:
@@ -101,11 +100,3 @@ class Reporter:
         except AlreadyExists:
             created = await self._cluster.get(NodeHealth, self._node_name)
         return created.status
-
-
-def repaired_at(node: Node) -> datetime | None:
-    """When a person marked *node* as repaired. None when none did or the time cannot be parsed."""
-    try:
-        return msgspec.convert(node.metadata.annotations.get(ANNOTATION_REPAIRED), Moment | None)
-    except msgspec.ValidationError:
-        return None

@@ -39,9 +39,9 @@ class CredentialFiles:
     def read(self) -> Credentials:
         """All of them as they are now. Raises SecretError."""
         return Credentials(
-            Secret(self._public_url, is_secret=False) if self._url is None else _address(self._url),
-            NOTHING if self._token is None else _one_line(self._token),
-            NOTHING if self._key is None else _one_line(self._key),
+            Secret(self._public_url, is_secret=False) if self._url is None else address(self._url),
+            NOTHING if self._token is None else one_line(self._token),
+            NOTHING if self._key is None else one_line(self._key),
         )
 
     def warnings(self) -> list[str]:
@@ -50,15 +50,15 @@ class CredentialFiles:
         return [warning for file in files if (warning := file.warning())]
 
 
-def _one_line(file: SecretFile) -> Secret:
+def one_line(file: SecretFile) -> Secret:
     secret = file.read()
     if len(secret.lines) > 1:
         raise SecretError(f"the secret file {file.path} has several lines; one is expected")
     return secret
 
 
-def _address(file: SecretFile) -> Secret:
-    secret = _one_line(file)
+def address(file: SecretFile) -> Secret:
+    secret = one_line(file)
     if not secret.reveal().startswith(("https://", "http://")):
         raise SecretError(f"the secret file {file.path} must hold an address that begins with https://")
     return secret

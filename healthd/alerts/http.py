@@ -1,7 +1,7 @@
 """
 The one HTTP client of all alert services.
 
-It sends a POST over https, follows no redirect, and connects to no link-local address and no metadata service of a
+It sends requests over https, follows no redirect, and connects to no link-local address and no metadata service of a
 cloud, whatever a name resolves to. The connection and the answer each have a deadline, and the answer a largest size.
 An error says in its text what went wrong with which host. It never holds a URL, because a URL is often a password.
 """
@@ -25,6 +25,7 @@ from healthd import __version__
 from healthd.alerts.addresses import forbidden, guarded_socket, why_forbidden
 from healthd.clock import Clock
 
+NO_HEADERS: Mapping[str, str] = {}
 LONGEST_WAIT = 3600.0
 """Seconds. A service that asks for more is asked again after this time."""
 
@@ -98,13 +99,19 @@ class Http:
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
-        """The answer to *body*. Raises NoAnswer."""
+        """The answer to *body*, which is JSON unless *headers* say otherwise. Raises NoAnswer."""
+        return await self.send("post", url, body, {"Content-Type": "application/json", **headers})
+
+    async def send(
+        self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] = NO_HEADERS
+    ) -> Response:
+        """The answer to one request. Raises NoAnswer."""
         host = self._checked(url)
         self._check_literal(host)
         exchange = _Exchange(self._limits)
         try:
             async with asyncio.timeout(self._limits.connect + self._limits.answer) as exchange.deadline:
-                await self._send(exchange, url, body, headers)
+                await self._send(exchange, method, url, body, headers)
         except TimeoutError:
             return exchange.ended(f"{host} did not answer within {exchange.patience:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -136,11 +143,14 @@ class Http:
             if forbidden(host):
                 raise NoAnswer(f"{host}: cannot connect: {why_forbidden(host)}", was_sent=False)
 
-    async def _send(self, exchange: _Exchange, url: str, body: bytes, headers: Mapping[str, str]) -> None:
-        response = await self._opened().post(
+    async def _send(
+        self, exchange: _Exchange, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> None:
+        response = await self._opened().request(
+            method,
             url,
             data=body,
-            headers={"Content-Type": "application/json", **headers},
+            headers=headers,
             ssl=self._authorities.context(),
             allow_redirects=False,
             proxy=self._proxy_for(url) or None,

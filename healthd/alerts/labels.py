@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from healthd.alerts.text import nodes, plain
+from healthd.alerts.text import nodes, one_line, plain
 from healthd.core.api.incidents import Incident
 
 ALERT_NAME = "HealthdIncident"
@@ -20,13 +20,14 @@ def labels_of(incident: Incident) -> dict[str, str]:
     named = {
         **{label_name(name): value for name, value in incident.labels.items()},
         "alertname": ALERT_NAME,
-        "incident": incident.key,
+        "incident": incident.dedup_key,
+        "cluster": incident.cluster,
         "severity": incident.severity.value,
         "namespace": incident.namespace,
         "gang": incident.gang,
         "team": incident.team,
     }
-    return {name: value for name, value in sorted(named.items()) if value}
+    return {name: one_line(value) for name, value in sorted(named.items()) if value}
 
 
 def annotations_of(incident: Incident) -> dict[str, str]:
@@ -46,7 +47,7 @@ def annotations_of(incident: Incident) -> dict[str, str]:
 
 def fingerprint(incident: Incident) -> str:
     """16 hexadecimal digits that are the same for all messages about one incident."""
-    return hashlib.sha256(incident.key.encode()).hexdigest()[:16]
+    return hashlib.sha256(incident.dedup_key.encode()).hexdigest()[:16]
 
 
 def label_name(name: str) -> str:

@@ -7,6 +7,7 @@ for a person, and the command that says why. The long parts are shortened first,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -32,6 +33,9 @@ HEADINGS = 100
 """Room for all headings."""
 
 
+_MENTION = re.compile(r"(?<!\w)@(?=\w)")
+
+
 class Section(NamedTuple):
     """One part of a text. *heading* is empty for a line that needs none."""
 
@@ -47,6 +51,16 @@ def plain(text: str) -> str:
 def one_line(text: str) -> str:
     """*text* on one line."""
     return printable(" ".join(text.split()))
+
+
+def unlinked(text: str) -> str:
+    """
+    *text* in which no chat, pager or mail finds a tag, a mention, or a link behind other words.
+
+    Names and messages in it were written by tenants. Services understand `<…>` (HTML, Slack), `[words](address)`
+    (Markdown) and `@name`. An address stays readable as what it is.
+    """
+    return _MENTION.sub("＠", text.replace("<", "‹").replace("](", "] ("))
 
 
 def fit(text: str, fits: Callable[[str], bool]) -> str:
@@ -98,7 +112,9 @@ def digest_headline(incidents: Sequence[Incident]) -> str:
     """How many incidents of which state, on one line."""
     states = [_state(incident) for incident in incidents]
     counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states))]
-    return f"healthd: {len(incidents)} incidents ({', '.join(counts)})"
+    clusters = {incident.cluster for incident in incidents if incident.cluster}
+    where = f" in {one_line(clusters.pop())}" if len(clusters) == 1 else ""
+    return f"healthd{where}: {len(incidents)} incidents ({', '.join(counts)})"
 
 
 def digest(incidents: Sequence[Incident], most: int, cut: Callable[[str, int], str] = cut) -> str:
@@ -138,13 +154,14 @@ def _when(incident: Incident) -> str:
 
 
 def _where(incident: Incident, most: int, cut: Callable[[str, int], str]) -> str:
-    """Gang, team and nodes on one line, with fewer nodes where there is less room."""
+    """Cluster, gang, team and nodes on one line, with fewer nodes where there is less room."""
     texts = [_place(incident, count) for count in (MOST_NODES, 10, 5, 2, 1)]
     return next((text for text in texts if cut(text, most) == text), cut(texts[-1], most))
 
 
 def _place(incident: Incident, count: int) -> str:
     named = (
+        ("Cluster", incident.cluster),
         ("Gang", incident.gang),
         ("Namespace", incident.namespace),
         ("Team", incident.team),

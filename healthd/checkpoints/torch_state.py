@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from healthd.checkpoints.encodings import zips
-from healthd.checkpoints.encodings.pickles import EVERYTHING, PERSISTENT_ID, BadPickle, Built, Named, read_pickle
 from healthd.checkpoints.tree import Damaged, File, Tree
 from healthd.checkpoints.workers import alone
+from healthd.pickles.read import EVERYTHING, PERSISTENT_ID, BadPickle, Built, Named, read_pickle
 
 LARGEST_PICKLE = 16 << 20
 """Bytes. A model of 100,000 tensors needs about this much. A larger state counts as unknown."""

@@ -17,6 +17,7 @@ from typing import Protocol
 import msgspec
 
 from healthd.checks.devices import GpuInfo, Places, PortInfo
+from healthd.core.node.expected_devices import NOTHING_EXPECTED, ExpectedDevices
 
 Figures = dict[str, dict[str, float | str]]
 """By device, then by name. The unit is part of the name."""
@@ -44,11 +45,16 @@ class InUse(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What an operator states a node should have. None: not stated; the devices are compared with each other."""
+    """
+    What a node should have. An operator states the first three. None: not stated; then *known* counts, and the devices
+    are compared with each other.
+    """
 
     gpus: int | None = None
     ports: int | None = None
     rate_gbps: float | None = None
+    known: ExpectedDevices = NOTHING_EXPECTED
+    """What the cluster knows of the node."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,18 +19,34 @@ class InventoryCheck:
     def run(self, context: CheckContext) -> CheckResult:
         """Skipped only where there is no GPU and none is expected."""
         ours = [gpu for gpu in context.gpus if not _is_foreign(gpu)]
-        if not ours and not context.expected.gpus:
+        missing = _missing(context)
+        if not ours and not missing:
             return skipped("there is no GPU")
-        figures: Figures = {gpu.pci: {"state": gpu.state} for gpu in ours}
+        figures: Figures = {gpu.pci: {"state": gpu.state} for gpu in context.gpus}
         well = sum(gpu.state == "ok" for gpu in ours)
-        return judged(list(_wrong(context, ours, well)), f"{well} GPUs answer", figures)
+        return judged([*missing, *_wrong(context, ours)], f"{well} GPUs answer", figures)
 
 
-def _wrong(context: CheckContext, ours: list[GpuInfo], well: int) -> Iterator[str]:
+def accounted_for(state: str) -> bool:
+    """Whether a GPU in *state* is where it should be: it answers, or was passed through to a virtual machine."""
+    return state == "ok" or state.startswith("driver ")
+
+
+def _missing(context: CheckContext) -> list[str]:
+    """How many GPUs are expected, where fewer answer, or not as many as an operator states."""
+    well = sum(gpu.state == "ok" for gpu in context.gpus)
+    if (stated := context.expected.gpus) is not None:
+        return [f"{well} GPUs answer, and {stated} are expected"] if well != stated else []
+    known = context.expected.known.gpus
+    found = sum(accounted_for(gpu.state) for gpu in context.gpus)
+    if known is None or found >= known.count:
+        return []
+    return [f"{found} GPUs answer, and {known.count} are expected: {known.why}"]
+
+
+def _wrong(context: CheckContext, ours: list[GpuInfo]) -> Iterator[str]:
     if why := context.unread.get("nvml"):
         yield f"NVML cannot be asked: {why}"
-    if context.expected.gpus is not None and well != context.expected.gpus:
-        yield f"{well} GPUs answer, and {context.expected.gpus} are expected"
     for gpu in ours:
         if gpu.state != "ok" and not (why and gpu.state == "not read"):
             yield f"{gpu.pci} is {gpu.state}"

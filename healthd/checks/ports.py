@@ -21,11 +21,20 @@ class Nics:
 
     def run(self, context: CheckContext) -> CheckResult:
         """Skipped only where there is no RDMA port and none is expected."""
-        if not context.ports and not context.expected.ports and "infiniband" not in context.unread:
+        missing = _missing(context)
+        if not context.ports and not context.expected.ports and not missing and "infiniband" not in context.unread:
             return skipped("there is no RDMA device")
         figures: Figures = {_name(port): {"state": port.state, "gbps": port.rate_gbps} for port in context.ports}
         up = [port for port in context.ports if _is_up(port)]
-        return judged(list(_wrong(context, up)), f"{len(up)} ports are up", figures)
+        return judged([*missing, *_wrong(context, up)], f"{len(up)} ports are up", figures)
+
+
+def _missing(context: CheckContext) -> list[str]:
+    """How many RDMA devices are expected, where there are fewer. The number of ports that an operator states wins."""
+    known, devices = context.expected.known.rdma_devices, len({port.pci for port in context.ports})
+    if known is None or context.expected.ports is not None or devices >= known.count:
+        return []
+    return [f"there are {devices} RDMA devices, and {known.count} are expected: {known.why}"]
 
 
 def _wrong(context: CheckContext, up: list[PortInfo]) -> Iterator[str]:

@@ -44,12 +44,18 @@ def context_of(
         gpus=devices.gpus(places),
         ports=devices.ports(nics, places),
         places=places,
-        unread=blind_now(samples, {"nvml": f"{expected.gpus} GPUs are expected"} if expected.gpus else {}),
+        unread=blind_now(samples, {"nvml": f"{gpus} GPUs are expected"} if (gpus := _gpus_of(expected)) else {}),
         expected=expected,
         sys=sys,
         environ=environ,
         ends=ends,
     )
+
+
+def _gpus_of(expected: Expected) -> int:
+    if expected.gpus is not None:
+        return expected.gpus
+    return expected.known.gpus.count if expected.known.gpus else 0
 
 
 def run_all(checks: Iterable[Check], context: CheckContext) -> Iterator[FinishedCheck]:

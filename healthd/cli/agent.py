@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+_CLIENT = ("BaseHandler", "HTTPHandler", "HTTPRedirectHandler", "HTTPSHandler", "Request", "build_opener")
+
+
+def _without_proxies() -> AbstractContextManager[None]:
+    """aiohttp reads the settings of proxies with a second HTTP client. A pod asks its own cluster without a proxy."""
+    return import_limits.empty("urllib.request", "getproxies", "proxy_bypass")
+
+
 def _be_lean(*, in_pod: bool) -> None:
     """
     Import the libraries without the parts that are not needed, before any other import: it saves 11 MB of 55 on every
@@ -72,10 +81,15 @@ def _be_lean(*, in_pod: bool) -> None:
         import_limits.trust_no_public_authorities()
     with import_limits.without("rich"):  # structlog would load it for coloured tracebacks
         import structlog  # noqa: F401
-    with import_limits.without("backports"):  # aiohttp would load it for a compression that API servers do not use
+    with (  # for a compression that API servers do not use; checks that no class of aiohttp asks for
+        import_limits.without("backports"),
+        import_limits.empty("attr.validators"),
+        _without_proxies() if in_pod else nullcontext(),
+    ):
         import aiohttp  # noqa: F401
-    with (  # servers of prometheus_client that are never started: 1 MB
+    with (  # servers and a client of prometheus_client that are never started: 1 MB
         import_limits.empty("http.server", "BaseHTTPRequestHandler"),
+        import_limits.empty("urllib.request", *_CLIENT),
         import_limits.empty("wsgiref.simple_server", "WSGIRequestHandler", "WSGIServer", "make_server"),
     ):
         import prometheus_client  # noqa: F401

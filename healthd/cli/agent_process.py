@@ -32,6 +32,7 @@ from healthd.probes.klog.source_selection import open_kernel_log
 from healthd.probes.nics.rdma import read_nics
 from healthd.probes.nvml.inventory import NvmlInventory, inventory
 from healthd.probes.pod_processes import PodProcesses
+from healthd.probes.usage.pods import PodUsages
 
 log = structlog.get_logger(__name__)
 
@@ -78,5 +79,6 @@ def this_node(config: Config, clock: Clock) -> NodeSources:
         read_inventory=read_inventory,
         read_nics=partial(read_nics, host.sys),
         read_pods=pods.read,
+        pod_usages=PodUsages(lambda: pods.groups) if config.probes.rhythms else None,
         make_probes=make_probes,
     )

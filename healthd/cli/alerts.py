@@ -1,6 +1,6 @@
 """
-`healthd alerts list`: the incidents of a cluster, and which alert service has accepted what. The other command,
-`healthd alerts test`, is in `try_alerts`.
+`healthd alerts list`: the incidents of a cluster or of a run, and which alert service has accepted what. The other
+command, `healthd alerts test`, is in `try_alerts`.
 
 Exit codes: 0 none is open, 1 some are.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import random
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -18,18 +17,20 @@ import msgspec
 
 from healthd.cli import try_alerts
 from healthd.cli.errors import UserError
-from healthd.cli.target import cluster as target_cluster
+from healthd.cli.target.target import add_target_arguments, open_target
 from healthd.cli.terminal import console
 from healthd.clock import SystemClock
-from healthd.cluster.port import ClusterError, NotFound
+from healthd.cluster.port import NotFound
 from healthd.core.alerts.listing import IncidentRow, Order, in_order, rows_of
 from healthd.core.api import IncidentRecord, to_wire
+from healthd.local.gang import NAMESPACE
 
 OPEN = 1
 _EPILOG = """\
 examples:
   healthd alerts list               # what is open, pages first
   healthd alerts list --all -o json # also what is over, as it was sent
+  healthd alerts list --name llama  # of a run on this machine
 """
 
 
@@ -42,12 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--all", action="store_true", help="also those that are over")
     listing.add_argument("-o", "--output", choices=["table", "json"], default="table", help="json: one object a line")
     listing.add_argument(
-        "-n", "--namespace", default="", metavar="NAMESPACE", help="only incidents of gangs in this namespace"
-    )
-    listing.add_argument(
         "--in", dest="home", default="healthd-system", metavar="NAMESPACE", help="where healthd itself runs"
     )
-    target_cluster.add_arguments(listing)
+    add_target_arguments(listing)
     try_alerts.add_arguments(what.add_parser("test", help=try_alerts.HELP))
 
 
@@ -69,24 +67,21 @@ def show(records: Sequence[IncidentRecord], args: argparse.Namespace, now: datet
 
 
 async def _read(args: argparse.Namespace) -> Sequence[IncidentRecord]:
-    from healthd.cluster.remote import connect  # imported here: --help needs no client
-
-    clock = SystemClock()
-    try:
-        async with connect(target_cluster.connection(args, clock), clock=clock, jitter=random.random) as cluster:
-            return (await cluster.list(IncidentRecord, namespace=args.home)).items
-    except NotFound:
-        raise UserError("this cluster has no incidents: apply deploy/crds.yaml of this version") from None
-    except ClusterError as error:
-        raise UserError(str(error)) from error
+    async with open_target(args) as found:
+        try:
+            home = args.home if found.state is None else NAMESPACE
+            return (await found.cluster.list(IncidentRecord, namespace=home)).items
+        except NotFound:
+            raise UserError("this cluster has no incidents: apply deploy/crds.yaml of this version") from None
 
 
 def _print(rows: Iterable[IncidentRow]) -> None:
     from rich.table import Table  # imported here: JSON needs no terminal library
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     for title in ("SEVERITY", "OPENED", "STATE", "TITLE", "SERVICES"):
         table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # brackets in a title are no markup
     console().print(table if table.row_count else "no incident is open")

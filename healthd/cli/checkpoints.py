@@ -42,7 +42,7 @@ exit codes:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the three commands."""
+    """Declare the commands."""
     parser.epilog, parser.formatter_class = EXIT_CODES, argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="checkpoints_command", required=True, metavar="COMMAND")
     for name, about, reads in (
@@ -57,43 +57,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             epilog=EXIT_CODES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_argument(
-            "path",
-            type=_location,
-            metavar="PATH",
-            help="a file or directory, or the URL of one: s3://BUCKET/PATH, gs://, az://; nothing in it is changed",
-        )
-        command.add_argument(
-            "--format", type=_format, default="", help="declared format (default: detect), or marked:FILE"
-        )
-        output = command.add_mutually_exclusive_group()
-        output.add_argument("--json", action="store_true", help="print one JSON object")
-        if name == "latest":
-            output.add_argument(
-                "-q",
-                "--quiet",
-                dest="path_only",
-                action="store_true",
-                help="print the path of the checkpoint and nothing else, for a script",
-            )
-        depth = command.add_mutually_exclusive_group()
-        full, quick = "read all data that has a checksum", "read headers and sizes alone"
-        depth.add_argument(
-            "--full",
-            dest="level",
-            action="store_const",
-            const=VerifyLevel.FULL,
-            help=_default(full, reads is VerifyLevel.FULL),
-        )
-        depth.add_argument(
-            "--quick",
-            dest="level",
-            action="store_const",
-            const=VerifyLevel.QUICK,
-            help=_default(quick, reads is VerifyLevel.QUICK),
-        )
-        command.set_defaults(level=reads)
+        _add_place(command)
+        _add_output(command, path_only=name == "latest")
+        _add_level(command, reads)
     checkpoint_report.add_arguments(commands)
+
+
+def _add_place(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "path",
+        type=_location,
+        metavar="PATH",
+        help="a file or directory, or the URL of one: s3://BUCKET/PATH, gs://, az://; nothing in it is changed",
+    )
+    command.add_argument("--format", type=_format, default="", help="declared format (default: detect), or marked:FILE")
+
+
+def _add_output(command: argparse.ArgumentParser, *, path_only: bool) -> None:
+    output = command.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print one JSON object")
+    if path_only:
+        output.add_argument(
+            "-q",
+            "--quiet",
+            dest="path_only",
+            action="store_true",
+            help="print the path of the checkpoint and nothing else, for a script",
+        )
+
+
+def _add_level(command: argparse.ArgumentParser, default: VerifyLevel) -> None:
+    levels = command.add_mutually_exclusive_group()
+    for option, level, about in (
+        ("--full", VerifyLevel.FULL, "read all data that has a checksum"),
+        ("--quick", VerifyLevel.QUICK, "read headers and sizes alone"),
+    ):
+        levels.add_argument(
+            option, dest="level", action="store_const", const=level, help=_default(about, level is default)
+        )
+    command.set_defaults(level=default)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -236,6 +236,7 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "checkpoints.allowed": parse_allowed,
     "http.address": parse_address,
     "http.probe_address": parse_address,
+    "web.address": parse_address,
     "foreign.off": check_name,
     "foreign.rows": parse_row,
     "judge.shadow": _check_pattern,
@@ -248,7 +249,33 @@ _CHECKS: dict[str, Callable[[str], object]] = {
 }
 """Keys whose text, or each item of it, has its own grammar."""
 
-_CHECKS_OF_WHOLES: dict[str, Callable[[Any], object]] = {"judge.rules": check_site_rule}
+
+def _check_kind(kind: Any) -> None:
+    from healthd.gangs.kinds.check import check_description  # as above
+
+    check_description(kind)
+
+
+def _check_kinds(policy: Any) -> None:
+    from healthd.gangs import ADAPTERS  # as above
+    from healthd.gangs.kinds import SHIPPED
+    from healthd.gangs.kinds.check import check_names
+
+    check_names(policy, [each.name for each in SHIPPED], ADAPTERS)
+
+
+def _check_remediation(policy: Any) -> None:
+    from healthd.core.remediation.hands.shipped import check_names  # as above
+
+    check_names(policy.hands, policy.at_once, None if policy.hands_file else ())
+
+
+_CHECKS_OF_WHOLES: dict[str, Callable[[Any], object]] = {
+    "gangs": _check_kinds,
+    "gangs.kinds": _check_kind,
+    "judge.rules": check_site_rule,
+    "remediation": _check_remediation,
+}
 """Sections whose keys must be consistent."""
 
 

@@ -10,24 +10,30 @@ import signal
 import socket
 import sys
 import uuid
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 import structlog
 
+from healthd.alerts.heartbeat import make_heartbeat
+from healthd.alerts.http import Http, proxy_of_environment
 from healthd.alerts.registry import make_sinks
 from healthd.alerts.sink import SinkError
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
+from healthd.cli.site_hands import hands_of
 from healthd.cli.target import cluster as target_cluster
 from healthd.clock import Clock, SystemClock
-from healthd.cluster.port import Unusable
+from healthd.cluster.port import Cluster, Unusable
 from healthd.cluster.remote import connect
 from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.controller.checkpoints.verifier_pods import VerifierPods, image_of
 from healthd.controller.daemon import ControllerDaemon, ControllerDependencies
-from healthd.core.config import CheckpointsPolicy, Config
-from healthd.gangs import ADAPTERS
+from healthd.controller.remediation.requests import Requests
+from healthd.controller.remediation.webhook import Webhooks
+from healthd.core.config import CheckpointsPolicy, Config, RemediationPolicy
+from healthd.gangs.kinds import adapters_of
 from healthd.telemetry.address import AddressError
 from healthd.telemetry.logs import configure
 
@@ -83,12 +89,15 @@ async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
                 identity=identity,
                 namespace=namespace or config.quarantine.namespace,
                 cluster=cluster,
+                access=cluster,
                 clock=clock,
-                adapters=ADAPTERS,
+                adapters=adapters_of(config.gangs),
                 checkpoints=checkpoints,
                 jitter=random.random,
                 looker=checkpoints,
                 sinks=make_sinks(config.alerts, clock),
+                heartbeat=make_heartbeat(config.heartbeat, clock),
+                requests=_requests(config.remediation, cluster, clock, own_image),
             ),
         )
         loop = asyncio.get_running_loop()
@@ -96,6 +105,17 @@ async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
             loop.add_signal_handler(number, daemon.stop)
         log.info("controller.starts", identity=identity)
         await daemon.run()
+
+
+def _requests(
+    policy: RemediationPolicy, cluster: Cluster, clock: Clock, own_image: Callable[[], Awaitable[str]]
+) -> Requests | None:
+    """The hands of the site; None where it has chosen none. Raises UserError."""
+    if not policy.hands:
+        return None
+    hands, known = hands_of(policy)
+    post = Webhooks(clock, Http(clock, proxy_for=proxy_of_environment))
+    return Requests(cluster, clock, hands=hands, known=known, own_image=own_image, post=post)
 
 
 def _mounted(policy: CheckpointsPolicy) -> FileCheckpoints:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from healthd.cli.errors import UserError
+from healthd.cli.target.cluster import first_of
 from healthd.cli.terminal import console
 from healthd.clock import Clock, SystemClock
 from healthd.core.config import LogFormat, LogLevel
@@ -24,8 +25,10 @@ from healthd.local.demo.script import SLOW, DemoFolders, Script, changed_setting
 from healthd.local.demo.shows import JsonShow, LinesShow, Show
 from healthd.local.demo.undisturbed import TrainingFailed
 from healthd.local.machine import OpenKernelLog
+from healthd.local.page import FREE_PORT, check_address
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import read_boot_id
+from healthd.telemetry.address import AddressError
 from healthd.telemetry.logs import configure
 
 TERMINATED = 128 + signal.SIGTERM
@@ -49,6 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slow", action="store_true", help="slow enough to watch; takes longer than a minute")
     parser.add_argument("--keep", action="store_true", help="keep the state, logs and checkpoints")
     parser.add_argument(
+        "--web",
+        nargs="?",
+        const=FREE_PORT,
+        default="",
+        metavar="ADDR",
+        help="show it in a browser, too: serve a live page on this address (127.0.0.1, a free port)",
+    )
+    parser.add_argument(
         "--real-kmsg", action="store_true", help="send the faults through this machine's own kernel log (root)"
     )
 
@@ -60,11 +71,13 @@ def run(args: argparse.Namespace) -> int:
         outcome = asyncio.run(_run(args, root))
     except asyncio.CancelledError:
         return TERMINATED
-    except TrainingFailed as error:
+    except (TrainingFailed, AddressError) as error:
         raise UserError(str(error)) from error
     except ExceptionGroup as errors:
         if errors.subgroup(BrokenPipeError):
             raise BrokenPipeError from errors  # the reader of the pipe is gone; everything is stopped and cleaned up
+        if (refused := first_of(errors, AddressError)) is not None:
+            raise UserError(str(refused)) from None
         raise
     finally:
         if not args.keep:
@@ -81,14 +94,21 @@ def _logging(root: Path) -> Iterator[None]:
 
 
 async def _run(args: argparse.Namespace, root: Path) -> DemoOutcome:
+    if args.web:
+        check_address(args.web)
     script = Script(pace=SLOW) if args.slow else Script()
     clock = SystemClock()
     show = _show(args, script, clock)
-    return await present(script, show, clock, root, real_kmsg=args.real_kmsg, kept=args.keep)
+    return await present(script, show, clock, root, real_kmsg=args.real_kmsg, kept=args.keep, web=args.web)
 
 
-async def present(script: Script, show: Show, clock: Clock, root: Path, *, real_kmsg: bool, kept: bool) -> DemoOutcome:
-    """Play *script* in the folder *root* on *show*. Raises TrainingFailed, UserError."""
+async def present(
+    script: Script, show: Show, clock: Clock, root: Path, *, real_kmsg: bool, kept: bool, web: str = ""
+) -> DemoOutcome:
+    """
+    Play *script* in the folder *root* on *show*. *web* is the address of the live page; empty: there is none. Raises
+    TrainingFailed, UserError, AddressError.
+    """
     boot_id, began = read_boot_id(), clock.now()
     kernel, open_kernel_log = _kernel_log(script, clock, boot_id, real=real_kmsg)
     scene = Scene(began, show=show.note, root=str(root))
@@ -96,7 +116,7 @@ async def present(script: Script, show: Show, clock: Clock, root: Path, *, real_
     stage = DemoInputs(
         script=script,
         place=DemoFolders(root),
-        config=config(trust_user_space=real_kmsg),
+        config=config(trust_user_space=real_kmsg, web=web),
         scene=scene,
         clock=clock,
         boot_id=boot_id,

@@ -1,4 +1,7 @@
-"""`healthd doctor KIND/NAME`: say what stands in the way of a recovery, before anything has broken."""
+"""
+`healthd doctor KIND/NAME`: say what stands in the way of a recovery, before anything has broken. `healthd doctor
+node/NAME` says how a node in quarantine would be repaired (`doctor_node.py`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from healthd.cli import doctor_node
 from healthd.cli.config import load
+from healthd.cli.doctor_described import with_description
 from healthd.cli.doctor_rights import ask_about, find_verifiers
 from healthd.cli.errors import UserError
 from healthd.cli.target import cluster as target_cluster
@@ -27,6 +32,7 @@ from healthd.core.api import (
     ANNOTATION_CHECKPOINT_FORMAT,
     ANNOTATION_LAUNCHER,
     LABEL_GANG,
+    RESOURCES,
     JobManifest,
     JobSetManifest,
     MutatingAdmissionPolicy,
@@ -35,48 +41,66 @@ from healthd.core.api import (
     ObjectMeta,
     Pod,
     PodManifest,
+    Slim,
     StatefulSetManifest,
 )
 from healthd.core.api.locations import VOLUMES_AT, allowed_in
 from healthd.core.config import CheckpointsPolicy, Config
+from healthd.core.config.gang_kinds import KindDescription
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.recovery_status import kind_named
 from healthd.core.report.doctor import Chart, HintPolicy, Remark, RemarkLevel, examine
 from healthd.core.report.doctor.rights import needed
-from healthd.gangs import ADAPTERS
+from healthd.core.report.node_plan import plan_text
+from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import metadata_of_root
+from healthd.gangs.described import DescribedAdapter
+from healthd.gangs.held import HeldAdapter
+from healthd.gangs.kinds import adapters_of
 from healthd.gangs.manifests import remembered
 
+_NODE = "node/"
 POLICY = "healthd-gangs"
 """The MutatingAdmissionPolicy that adds the hint to new pods."""
 WIDTH = 100
 
 EPILOG = """\
-exit codes: 0 nothing prevents a recovery, 1 something does
+exit codes: 0 nothing prevents a recovery, 1 something does; of a node always 0
 
 examples:
   healthd doctor job/llama -n research
   healthd doctor pods/llama --json
+  healthd doctor node/gpu-17          # which rung would be taken, and why
 """
 
-KINDS: Mapping[str, tuple[str, type[JobManifest | JobSetManifest | StatefulSetManifest | PodManifest]]] = {
-    "job": ("Job", JobManifest),
-    "jobset": ("JobSet", JobSetManifest),
-    "statefulset": ("StatefulSet", StatefulSetManifest),
-    "podgang": ("PodGang", PodManifest),
+MANIFESTS: Mapping[str, type[JobManifest | JobSetManifest | StatefulSetManifest | PodManifest]] = {
+    "Job": JobManifest,
+    "JobSet": JobSetManifest,
+    "StatefulSet": StatefulSetManifest,
+    "PodGang": PodManifest,
 }
-"""healthd's name of each kind, and how its complete object is read."""
+"""How the complete object of a kind is read, where that is not as the controller reads it."""
 
 
 class DoctorTarget(NamedTuple):
     """The gang that is asked about."""
 
-    kind: str
-    manifest: type[Any]
+    adapter: GangAdapter[Any]
     name: str
     namespace: str
     text: str
     """As the user wrote it."""
+
+    @property
+    def kind(self) -> str:
+        """As a recovery names it."""
+        return RESOURCES[self.adapter.kind].name
+
+    @property
+    def description(self) -> KindDescription | None:
+        """Of its kind, where that is described by data."""
+        adapter = self.adapter.inner if isinstance(self.adapter, HeldAdapter) else self.adapter
+        return adapter.description if isinstance(adapter, DescribedAdapter) else None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,19 +108,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "target", metavar="KIND/NAME", help="job, jobset or statefulset; pods/GANG for plain pods with that label"
+        "target",
+        metavar="KIND/NAME",
+        help="job, jobset, statefulset, node or a kind of another operator, such as rayjob; pods/GANG for plain "
+        "pods that carry that label",
     )
     parser.add_argument("-n", "--namespace", default="", metavar="NAME", help="where it is (default: as kubectl's)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the controller's configuration file")
+    parser.add_argument("--hands", type=Path, metavar="FILE", help="of a node: further hands of the site, in YAML")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     target_cluster.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 when something prevents a recovery."""
+    if args.target.startswith(_NODE):
+        return _plan_for_node(args, args.target.removeprefix(_NODE))
     try:
-        target = parse_target(args.target, target_cluster.namespace(args))
-        chart = asyncio.run(_visit(args, target, load(args.config) if args.config else None))
+        config = load(args.config) if args.config else None
+        target = parse_target(args.target, target_cluster.namespace(args), config)
+        chart = asyncio.run(_visit(args, target, config))
     except ClusterError as error:
         raise UserError(str(error)) from None
     remarks = examine(chart)
@@ -104,13 +135,33 @@ def run(args: argparse.Namespace) -> int:
     return int(any(remark.level is RemarkLevel.PREVENTS for remark in remarks))
 
 
-def parse_target(text: str, namespace: str) -> DoctorTarget:
-    """KIND/NAME as a user writes it. Raises UserError."""
+def _plan_for_node(args: argparse.Namespace, name: str) -> int:
+    try:
+        plan = asyncio.run(doctor_node.visit(args, name))
+    except ClusterError as error:
+        raise UserError(str(error)) from None
+    print(msgspec.json.encode(plan).decode() if args.json else plan_text(plan))
+    return 0
+
+
+def parse_target(text: str, namespace: str, config: Config | None = None) -> DoctorTarget:
+    """KIND/NAME as a user writes it; *config* may describe further kinds. Raises UserError."""
     spelt, slash, name = text.partition("/")
-    if not (slash and name) or kind_named(spelt) not in KINDS:
-        raise UserError(f"{text!r}: write job/NAME, jobset/NAME, statefulset/NAME or pods/GANG")
-    kind, manifest = KINDS[kind_named(spelt)]
-    return DoctorTarget(kind, manifest, name, namespace, text)
+    adapters = adapters_of((config or Config()).gangs)
+    names = {name: each for kind, each in adapters.items() for name in (kind.lower(), _plural(each.kind))}
+    adapter = names.get(kind_named(spelt))
+    if not (slash and name and adapter):
+        raise UserError(
+            f"{text!r}: write job/NAME, jobset/NAME, statefulset/NAME or pods/GANG, or another kind of docs/gangs.md "
+            "such as rayjob/NAME"
+        )
+    return DoctorTarget(adapter, name, namespace, text)
+
+
+def _plural(kind: type[Slim]) -> str:
+    """As kubectl names its objects; with the group where another kind has the same name."""
+    resource = RESOURCES[kind]
+    return f"{resource.plural}.{resource.api_version.partition('/')[0]}" if resource.alias else resource.plural
 
 
 async def _visit(args: argparse.Namespace, target: DoctorTarget, config: Config | None) -> Chart:
@@ -124,7 +175,7 @@ async def read_chart(cluster: Cluster, target: DoctorTarget, config: Config | No
     Everything that *cluster* shows of the gang; what may not be looked at is left out. *config* is the controller's;
     None: not known, and the defaults are taken for it. Raises ClusterError.
     """
-    meta, spec, labelled = await _whole(cluster, target)
+    meta, spec, status, labelled = await _whole(cluster, target)
     launcher = meta.annotations.get(ANNOTATION_LAUNCHER) if target.kind == "StatefulSet" else None
     root = await _root(cluster, target)
     location = meta.annotations.get(ANNOTATION_CHECKPOINT, "")
@@ -145,6 +196,8 @@ async def read_chart(cluster: Cluster, target: DoctorTarget, config: Config | No
         readable=_readable(checkpoints, target.namespace) if checkpoints else None,
         verifiers=await find_verifiers(cluster, location, target.namespace, checkpoints),
     )
+    if target.description:
+        chart = await with_description(cluster, chart, target.description, status)
     return dataclasses.replace(chart, rights=await ask_about(cluster, needed(chart)))
 
 
@@ -152,14 +205,17 @@ def _readable(policy: CheckpointsPolicy, namespace: str) -> tuple[str, ...]:
     return (f"{VOLUMES_AT}/{namespace}", *allowed_in(namespace, policy.allowed))
 
 
-async def _whole(cluster: Reader, target: DoctorTarget) -> tuple[ObjectMeta, dict[str, Any], tuple[Pod, ...]]:
-    """The root as it was written. For plain pods, one made from what their owner wrote on them."""
+async def _whole(
+    cluster: Reader, target: DoctorTarget
+) -> tuple[ObjectMeta, dict[str, Any], dict[str, Any], tuple[Pod, ...]]:
+    """The root as it was written, and its status. For plain pods, one made from what their owner wrote on them."""
     if target.kind != "PodGang":
+        kind: type[Any] = MANIFESTS.get(target.kind, target.adapter.kind)
         try:
-            manifest = await cluster.get(target.manifest, target.name, target.namespace)
+            manifest = await cluster.get(kind, target.name, target.namespace)
         except NotFound:
             raise UserError(f"there is no {target.text} in namespace {target.namespace}") from None
-        return manifest.metadata, manifest.spec, ()
+        return manifest.metadata, manifest.spec, manifest.status if target.description else {}, ()
     labels = {LABEL_GANG: target.name}
     pods = (await cluster.list(PodManifest, namespace=target.namespace, labels=labels)).items
     if not pods:
@@ -167,11 +223,11 @@ async def _whole(cluster: Reader, target: DoctorTarget) -> tuple[ObjectMeta, dic
     notes = {key: value for pod in pods for key, value in remembered(pod)["metadata"]["annotations"].items()}
     meta = ObjectMeta(name=target.name, namespace=target.namespace, annotations=notes)
     slim = (await cluster.list(Pod, namespace=target.namespace, labels=labels)).items
-    return meta, {"pods": [remembered(pod) for pod in pods]}, tuple(slim)
+    return meta, {"pods": [remembered(pod) for pod in pods]}, {}, tuple(slim)
 
 
 async def _root(cluster: Reader, target: DoctorTarget) -> Root | None:
-    adapter = ADAPTERS[target.kind]
+    adapter = target.adapter
     try:
         root = adapter.read(await cluster.get(adapter.kind, target.name, target.namespace))
     except NotFound:
@@ -187,7 +243,7 @@ async def _launcher(cluster: Reader, name: str, namespace: str) -> Mapping[str, 
 
 
 async def _members(cluster: Reader, target: DoctorTarget) -> tuple[Pod, ...]:
-    adapter = ADAPTERS[target.kind]
+    adapter = target.adapter
     labels = adapter.pod_labels(target.name)
     listed = (await cluster.list(Pod, namespace=target.namespace, labels=labels)).items
     return tuple(pod for pod in listed if adapter.root_name(pod) == target.name)

@@ -24,8 +24,14 @@ async def ask_about(cluster: Cluster, rights: Iterable[Right]) -> Mapping[Right,
 
 
 async def _has(cluster: Cluster, right: Right) -> bool | None:
+    resource, _, subresource = right.resource.partition("/")
     what = ResourceAttributes(
-        verb=right.verb, group=right.group, resource=right.resource, namespace=right.namespace, name=right.name
+        verb=right.verb,
+        group=right.group,
+        resource=resource,
+        subresource=subresource,
+        namespace=right.namespace,
+        name=right.name,
     )
     spec = AccessReviewSpec(user=ACCOUNT, groups=list(GROUPS), resource_attributes=what)
     kind = LocalSubjectAccessReview if right.namespace else SubjectAccessReview

@@ -2,7 +2,7 @@
 `healthd explain [RECOVERY | GANG]`: why a gang was restarted, and what was done, from the recorded state alone.
 
 Read-only, and safe beside a run that is going on. Without a name: one line for each recovery. With a gang, `job/llama`:
-its newest recovery, and what a fault would cost it now.
+its newest recovery, and what a fault would cost it now. With --svg, a picture of the last minutes before its last hang.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -19,26 +19,42 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from healthd.cli.errors import UserError
+from healthd.cli.explain_hang import lines_of_hang, write_svg
 from healthd.cli.target.gang import gang_named, gang_of
 from healthd.cli.target.run import known_runs
 from healthd.cli.target.target import Target, add_target_arguments, open_target
 from healthd.cli.terminal import console
 from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound, Reader
-from healthd.core.api import Node, NodeHealth, Recovery
+from healthd.core.api import Job, Node, NodeHealth, Recovery
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.checkpoint.restart_cost import Stake, at_stake
+from healthd.core.hang.straggler_text import straggler_lines
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.recovery_status import blamed, gang_text, kind_named
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER, Terms
 from healthd.core.report.explain import Explanation, explain
-from healthd.core.report.explain_text import Section, columns, explain_sections, row, sections_without_incident
+from healthd.core.report.explain_text import (
+    Section,
+    columns,
+    explain_sections,
+    gpu_time,
+    row,
+    sections_without_incident,
+    silent,
+    slow,
+)
+from healthd.core.report.gpu_time_text import gpu_time_lines
+from healthd.core.report.silence_text import silence_lines
+from healthd.local.hang.record import HangRecord, record_of
+from healthd.local.hang.stragglers import stragglers_of
 from healthd.local.state import runs_dir
 
 T = TypeVar("T", Node, NodeHealth)
 
 PIPE_WIDTH = 120
 """The width in columns without a terminal."""
+_INDENT = "  "
 
 
 class Recorded(NamedTuple):
@@ -55,6 +71,14 @@ class Recorded(NamedTuple):
     """The requested gang, or the gang of the newest recovery, if it still exists."""
     stake: Stake | None
     """The cost of a fault for that gang now. None while one of its recoveries runs, or when it is unknown."""
+    gpu_time: list[str]
+    """What the GPUs of that gang were used for. Empty beside an older recovery of it."""
+    silence: list[str]
+    """The last time that all its members fell silent. Empty beside an older recovery of it."""
+    hang: HangRecord | None
+    """What the witnesses said of each rank then, where they were asked."""
+    stragglers: list[str]
+    """The ranks that the others waited for. Empty beside an older recovery."""
 
     @property
     def terms(self) -> Terms:
@@ -72,25 +96,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="its name, or the beginning of it, or its run, or its gang such as job/llama; none: list all",
     )
     add_target_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object for each recovery, one a line")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object for each recovery, one a line")
+    form.add_argument(
+        "--svg", type=Path, metavar="FILE", help="write what each rank did before the last hang of a run as a picture"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0; what is not there is a UserError."""
     recorded = asyncio.run(_read(args))
-    if args.json:
+    if args.svg:
+        name = recorded.gang.ref.name if recorded.gang else ""
+        write_svg(recorded.hang if recorded.silence else None, name, args.svg)
+        print(args.svg)
+    elif args.json:
         _print_json(recorded)
     elif args.recovery and recorded.recoveries:
         explanation = _explained(recorded.recoveries[0], recorded)
         _print(
             lambda width: [
                 *explain_sections(explanation, width=width, terms=recorded.terms),
+                *_silent(recorded, width),
+                *gpu_time(recorded.gpu_time, width),
                 *_logs(explanation, recorded.state),
             ]
         )
     elif recorded.gang is not None:
-        gang, stake = recorded.gang, recorded.stake
-        _print(lambda width: sections_without_incident(gang, stake, width=width))
+        gang, stake, lines = recorded.gang, recorded.stake, recorded.gpu_time
+        _print(
+            lambda width: [
+                *sections_without_incident(gang, stake, width=width),
+                *_silent(recorded, width),
+                *gpu_time(lines, width),
+            ]
+        )
     elif recorded.recoveries:
         _print_table([columns(recorded.terms), *map(row, recorded.recoveries)])
     else:
@@ -111,8 +151,14 @@ async def _read(args: argparse.Namespace) -> Recorded:
         names |= {recovery.spec.cause.node for recovery in chosen} - {""}
         nodes = {name: node for name in names if (node := await _get(found.cluster, Node, name))}
         health = {name: given for name in names if (given := await _get(found.cluster, NodeHealth, name))}
+        notes = await _notes(gang, found) if gang and found.state is not None else {}
     stake = _stake(gang, chosen, known) if gang else None
-    return Recorded(found.name, found.state, chosen, nodes, health, gang, stake)
+    lines = _gpu_time(gang, chosen, known) if gang else []
+    is_newest = gang is not None and _is_newest(gang, chosen, known)
+    silence = silence_lines(gang, SystemClock().now()) if gang and is_newest else []
+    hang = record_of(notes, gang.silence) if gang else None
+    stragglers = straggler_lines(stragglers_of(notes)) if is_newest else []
+    return Recorded(found.name, found.state, chosen, nodes, health, gang, stake, lines, silence, hang, stragglers)
 
 
 async def _gang(given: str, chosen: Sequence[Recovery], found: Target) -> Root | None:
@@ -121,11 +167,40 @@ async def _gang(given: str, chosen: Sequence[Recovery], found: Target) -> Root |
     return await gang_named(found.cluster, given, found.namespace)
 
 
+async def _notes(gang: Root, found: Target) -> Mapping[str, str]:
+    """The annotations of a run on this machine."""
+    try:
+        job = await found.cluster.get(Job, gang.ref.name, gang.ref.namespace)
+    except NotFound:
+        return {}
+    return job.metadata.annotations
+
+
+def _silent(recorded: Recorded, width: int) -> Iterator[Section]:
+    """The last silence in sentences, its table and picture as they are (they must not be wrapped), and stragglers."""
+    for section in silent(recorded.silence, width):
+        lines = lines_of_hang(recorded.hang, width - len(_INDENT)) if recorded.hang else ()
+        yield Section(section.title, [*section.lines, *(_INDENT + line if line else line for line in lines)])
+    yield from slow(recorded.stragglers, width)
+
+
 def _stake(gang: Root, chosen: Sequence[Recovery], known: Sequence[Recovery]) -> Stake | None:
     """Shown beside the newest recovery of a gang, when that recovery is over."""
     own = [recovery for recovery in known if recovery.spec.gang.uid == gang.ref.uid]
     is_over = all(recovery.status.phase in ENDED for recovery in own)
     return at_stake(gang, SystemClock().now(), known) if is_over and chosen == own[-1:] else None
+
+
+def _is_newest(gang: Root, chosen: Sequence[Recovery], known: Sequence[Recovery]) -> bool:
+    """Whether *chosen* is the newest recovery of the gang, or it has none."""
+    return chosen == [recovery for recovery in known if recovery.spec.gang.uid == gang.ref.uid][-1:]
+
+
+def _gpu_time(gang: Root, chosen: Sequence[Recovery], known: Sequence[Recovery]) -> list[str]:
+    """Shown for a gang, and beside its newest recovery."""
+    own = [recovery for recovery in known if recovery.spec.gang.uid == gang.ref.uid]
+    active = next((recovery for recovery in own if recovery.status.phase not in ENDED), None)
+    return gpu_time_lines(gang, active, SystemClock().now()) if chosen == own[-1:] else []
 
 
 async def _get(cluster: Reader, kind: type[T], name: str) -> T | None:

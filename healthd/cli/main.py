@@ -8,6 +8,7 @@ with `add_arguments(parser)` and `run(args) -> int`; its line in `COMMANDS` is a
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -49,8 +50,13 @@ COMMANDS: Mapping[str, Command] = {
     "runs": Command("healthd.cli.runs", "list the training jobs that `healthd run` knows on this machine"),
     "forget": Command("healthd.cli.forget", "forget a run on this machine; its checkpoints stay"),
     "repair": Command("healthd.cli.repair", "say that a node was repaired, so that it goes back into service"),
+    "gangs": Command("healthd.cli.gangs", "list the training gangs, their state, and what a fault would cost now"),
+    "recoveries": Command("healthd.cli.recoveries", "list the restarts of gangs, those in progress first"),
+    "top": Command("healthd.cli.top", "a live view of a cluster or of a run: nodes, recoveries, gangs"),
     "explain": Command("healthd.cli.explain", "show why a gang was restarted, and what was done"),
     "status": Command("healthd.cli.status", "show this machine's GPUs and ports, and what is wrong with them"),
+    "nodes": Command("healthd.cli.nodes", "list the nodes of a cluster: health, faults so far, and lemons"),
+    "spares": Command("healthd.cli.spares", "say how many spares a fleet needs, and what one more is worth"),
     "check": Command("healthd.cli.check", "check a machine on which nothing runs: GPUs, links, memory, network"),
     "klog": Command("healthd.cli.klog", "show what healthd reads in a kernel log"),
     "rules": Command("healthd.cli.rules", "list the rules by which a node is judged"),
@@ -59,17 +65,28 @@ COMMANDS: Mapping[str, Command] = {
     "alerts": Command("healthd.cli.alerts", "list incidents and who has accepted them, or try the alert services"),
     "doctor": Command("healthd.cli.doctor", "say what stands in the way of a gang's recovery, before anything breaks"),
     "checkpoints": Command("healthd.cli.checkpoints", "find the newest checkpoint that will really load"),
+    "completion": Command("healthd.cli.completion", "print what makes a shell complete healthd's commands"),
     "config": Command("healthd.cli.config", "check a configuration file, or print the reference of all keys"),
 }
 
+PROGRAM, PLUGIN = "healthd", "kubectl healthd"
+COMPLETING = "_ARGCOMPLETE"
+"""In the environment where a shell asks how a command line may go on."""
+OF_A_CLUSTER = ("top", "nodes", "gangs", "recoveries", "explain", "doctor", "repair", "spares", "alerts")
+"""The commands of `kubectl healthd`."""
 
-def main(argv: Sequence[str] | None = None, commands: Mapping[str, Command] = COMMANDS) -> int:
-    """Run one command; the answer is the exit code of the process."""
+
+def main(
+    argv: Sequence[str] | None = None, commands: Mapping[str, Command] = COMMANDS, *, program: str = PROGRAM
+) -> int:
+    """Run one command; the answer is the exit code of the process. *program* is the name in help texts."""
+    if COMPLETING in os.environ:
+        return _complete(commands, program)
     arguments = list(sys.argv[1:] if argv is None else argv)
     streams.prepare()
     try:
         with terminal.guarded():
-            code = _exit_code(arguments, commands)
+            code = _exit_code(arguments, commands, program)
         sys.stdout.flush()
     except BrokenPipeError:
         streams.forget_stdout()
@@ -82,9 +99,38 @@ def main(argv: Sequence[str] | None = None, commands: Mapping[str, Command] = CO
     return code
 
 
-def _exit_code(arguments: list[str], commands: Mapping[str, Command]) -> int:
+def kubectl_plugin() -> int:
+    """`kubectl healthd COMMAND`: the commands that ask a cluster, and always a cluster."""
+    return main(commands=_of_a_cluster(), program=PLUGIN)
+
+
+def kubectl_completion() -> int:
+    """`kubectl_complete-healthd WORD…`: what kubectl runs at each Tab after `kubectl healthd`."""
+    from healthd.cli.kubectl_completion import answer  # imported here: only kubectl needs it
+
+    words, commands = sys.argv[1:], _of_a_cluster()
+    name = next((word for word in words[:-1] if word in commands), "")
+    sys.stdout.write(answer(_parser(commands, name, PLUGIN)[0], words))
+    return 0
+
+
+def _of_a_cluster() -> dict[str, Command]:
+    return {name: COMMANDS[name] for name in OF_A_CLUSTER}
+
+
+def _complete(commands: Mapping[str, Command], program: str) -> int:
+    """Answer the shell, which asks at each Tab. Nothing else is done."""
+    import argcomplete  # imported here: only a shell that completes needs it
+
+    words = os.environ.get("COMP_LINE", "").split()[1:]
+    name = next((word for word in words if word in commands), "")
+    argcomplete.autocomplete(_parser(commands, name, program)[0])  # ends the process
+    return 0
+
+
+def _exit_code(arguments: list[str], commands: Mapping[str, Command], program: str) -> int:
     try:
-        return _run(arguments, commands)
+        return _run(arguments, commands, program)
     except UserError as error:
         return _complain(str(error))
     except ModuleNotFoundError as error:
@@ -105,29 +151,32 @@ def _complain(text: str) -> int:
     return USAGE_ERROR
 
 
-def _run(arguments: list[str], commands: Mapping[str, Command]) -> int:
+def _run(arguments: list[str], commands: Mapping[str, Command], program: str) -> int:
     name = next((argument for argument in arguments if not argument.startswith("-")), "")
-    parser, chosen = _parser(commands, name)
+    parser, chosen = _parser(commands, name, program)
     if not name and not arguments:
         parser.print_help(sys.stderr)
         return USAGE_ERROR
     if name and chosen is None:
         parser.error(f"there is no command {name!r}{_nearest(name, commands)}")
     args = parser.parse_args(arguments)
+    args.plugin = program != PROGRAM
     if chosen is None:
         parser.error("which command?")
     return chosen.run(args)
 
 
-def _parser(commands: Mapping[str, Command], name: str) -> tuple[argparse.ArgumentParser, CommandModule | None]:
+def _parser(
+    commands: Mapping[str, Command], name: str, program: str
+) -> tuple[argparse.ArgumentParser, CommandModule | None]:
     """
     The parser for all commands, and the module of the command *name*. Only this command has its arguments in the
     parser.
     """
     parser = argparse.ArgumentParser(
-        prog="healthd",
+        prog=program,
         description="Keeps large GPU training jobs running when hardware breaks.",
-        epilog="`healthd COMMAND --help` says more about one command.\n",
+        epilog=f"`{program} COMMAND --help` says more about one command.\n",
         formatter_class=_Wide,
     )
     parser.add_argument("--version", action="version", version=f"healthd {__version__}")

@@ -13,6 +13,7 @@ import msgspec
 
 from healthd.checks.report import CheckReport, refusal
 from healthd.cli.errors import UserError
+from healthd.cli.target.node import expected_of
 from healthd.cli.target.target import Target, add_target_arguments, open_target
 from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound
@@ -34,38 +35,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Mark the node; a running agent acts on it at once, a stopped one when it starts."""
-    return asyncio.run(_repair(args, _good_since(args)))
+    return asyncio.run(_repair(args, _report(args)))
 
 
-def _good_since(args: argparse.Namespace) -> datetime:
-    """
-    The time since when the node is good: now, or the time of its check. Later events still count. Raises UserError.
-    """
-    now = SystemClock().now()
+def _report(args: argparse.Namespace) -> CheckReport | None:
+    """The report of a check that must prove that the node is well. None: a person says so. Raises UserError."""
     if not args.checked:
-        return now
+        return None
     try:
         content = sys.stdin.buffer.read() if args.checked == "-" else Path(args.checked).read_bytes()
-        report = msgspec.json.decode(content, type=CheckReport)
+        return msgspec.json.decode(content, type=CheckReport)
     except (OSError, msgspec.DecodeError) as error:
         raise UserError(f"{args.checked} is no report of `healthd check --json`: {error}") from None
-    if why := refusal(report, args.node, now):
-        raise UserError(f"{args.node} is not marked repaired; the report does not prove that it is well: {why}")
-    return min(report.at, now)
 
 
-async def _repair(args: argparse.Namespace, at: datetime) -> int:
+async def _repair(args: argparse.Namespace, report: CheckReport | None) -> int:
     name: str = args.node
     async with open_target(args) as found:
         try:
             node = await found.cluster.get(Node, name)
         except NotFound:
             raise UserError(f"there is no {_noun(found)} {name!r}; {await _others(found, name)}") from None
+        at = await _good_since(found, node, report, SystemClock().now())
         patch = {"metadata": {"annotations": {ANNOTATION_REPAIRED: at.isoformat()}}}
         await found.cluster.patch(Node, name, patch)
     record = read_record(node)
     print(f"{name}: {record.finding} is marked repaired" if record else f"{name} is marked repaired; it was in service")
     return 0
+
+
+async def _good_since(found: Target, node: Node, report: CheckReport | None, now: datetime) -> datetime:
+    """
+    The time since when the node is good: now, or the time of its check. Later events still count. Raises UserError.
+    """
+    if report is None:
+        return now
+    name = node.metadata.name
+    if why := refusal(report, name, now, await expected_of(found, node)):
+        raise UserError(f"{name} is not marked repaired; the report does not prove that it is well: {why}")
+    return min(report.at, now)
 
 
 async def _others(found: Target, name: str) -> str:

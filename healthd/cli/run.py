@@ -12,29 +12,27 @@ import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import msgspec
 import structlog
 
 from healthd.cli.config import load
 from healthd.cli.errors import UserError
+from healthd.cli.run_options import add_arguments as add_arguments  # each command has it
+from healthd.cli.run_options import with_options
 from healthd.cli.target.run import name_of, name_of_folder, run_name
 from healthd.cli.terminal import complain, console
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError
-from healthd.controller.checkpoints.declaration import why_no_format
 from healthd.core.api import Node
-from healthd.core.config import Config, LogFormat, parse_duration
+from healthd.core.config import Config, LogFormat
 from healthd.core.diagnosis.site_rules import beginnings
 from healthd.local.gang import RunSpec
 from healthd.local.launchers import find_launcher, what_to_know, why_not_launch
 from healthd.local.lines import Lines
 from healthd.local.machine import this_machine
-from healthd.local.notify import why_no_target
 from healthd.local.processes.output import open_log
 from healthd.local.runtime import LocalRuntime, RefusedToStart
 from healthd.local.slots import Slot, keep_places, offered, slots_for
@@ -51,88 +49,12 @@ from healthd.telemetry.logs import Render, configure
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from healthd.alerts.sink import Sink
+
 log = structlog.get_logger(__name__)
-
-EPILOG = """\
-Each rank gets what torchrun gives it (RANK, LOCAL_RANK, WORLD_SIZE,
-MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID, ...), the GPUs of all ranks in
-their order in CUDA_VISIBLE_DEVICES, HEALTHD_ATTEMPT, and where there is a
-checkpoint to load HEALTHD_RESUME_FROM and HEALTHD_RESUME_STEP. Ctrl-C stops the
-job with its grace period, a second Ctrl-C at once. A run is where it was
-started, what it runs and where it saves: the same command in the same directory
-goes on later from the newest checkpoint that loads, another one is refused
-until you say what you mean. `healthd runs` lists all runs, and
-`healthd forget NAME` forgets one.
-
-example:
-  healthd run --nproc 7 --spares 1 --checkpoint out/ -- \\
-    python train.py --save-dir out/
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `healthd run`."""
-    parser.usage = "healthd run [options] --nproc N --checkpoint DIR -- COMMAND [ARG ...]"
-    parser.epilog = EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--nproc", type=_positive, required=True, metavar="N", help="ranks, one on each slot")
-    parser.add_argument("--spares", type=_natural, default=0, metavar="N", help="slots held free for recoveries (0)")
-    parser.add_argument(
-        "--min-nodes", type=_positive, metavar="M", help="without a spare go on with fewer ranks, but not below M"
-    )
-    parser.add_argument(
-        "--checkpoint", type=_folder, required=True, metavar="DIR", help="where the job saves checkpoints"
-    )
-    parser.add_argument(
-        "--checkpoint-format",
-        type=_format,
-        default="",
-        metavar="FORMAT",
-        help="of checkpoints of your own, where it is not one that healthd knows; for example marked:DONE",
-    )
-    parser.add_argument("--grace", type=_duration, metavar="30s", help="between SIGTERM and SIGKILL (recovery.grace)")
-    parser.add_argument("--name", default="", help="of the run, to go on with it later (default: the directory's name)")
-    anew = parser.add_mutually_exclusive_group()
-    anew.add_argument(
-        "--fresh", action="store_true", help="begin from nothing; checkpoints that are there are moved aside"
-    )
-    anew.add_argument(
-        "--accept-changes", action="store_true", help="go on, although the command, the directory or options changed"
-    )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file, see `healthd config`")
-    parser.add_argument("--metrics", default="", metavar="ADDR", help="serve /metrics, /healthz and /readyz there")
-    parser.add_argument("--state", type=Path, metavar="DIR", help="where the run keeps its state and logs")
-    parser.add_argument(
-        "--allow-launcher", action="store_true", help="let COMMAND be torchrun, mpirun or the like, which starts ranks"
-    )
-    parser.add_argument(
-        "--notify",
-        action="append",
-        type=_target,
-        default=[],
-        metavar="COMMAND|URL",
-        help="report restarts, holds and the end: run by the shell, or sent a POST (may be repeated)",
-    )
-    parser.add_argument("--live", action="store_true", help="a picture of the run on a terminal, in place of lines")
-    parser.add_argument("--quiet", action="store_true", help="ranks' output goes to their log files only")
-    parser.add_argument(
-        "-v", "--verbose", action="store_true", help="healthd's whole log, which is also in logs/healthd.log"
-    )
-    parser.add_argument(
-        "command", nargs=argparse.PARSER, action=_Command, metavar="COMMAND", help="what every rank runs, after --"
-    )
-
 
 REFUSALS = (UserError, TwoWriters, RefusedToStart, UnusableStore, AddressError)
 """The exit code when nothing was started and nothing is left behind."""
-
-
-class _Command(argparse.Action):
-    """Everything from the name of the command on, unchanged. One `--` before it may be left out."""
-
-    def __call__(self, _parser: object, namespace: argparse.Namespace, values: object, _option: object = None) -> None:
-        words = [str(word) for word in values] if isinstance(values, list) else []
-        namespace.command = words[1:] if words[:1] == ["--"] else words
 
 
 def run(args: argparse.Namespace) -> int:
@@ -140,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if refusal := _cannot_run(args.command[0]):
         complain(f"healthd: {refusal.why}")
         return refusal.code
-    config = _with_options(load(args.config), args)
+    config = with_options(load(args.config), args)
     if args.min_nodes is not None and args.min_nodes > args.nproc:
         raise UserError(
             f"--min-nodes {args.min_nodes} is more than --nproc {args.nproc}: it is the fewest ranks to go on with "
@@ -230,53 +152,6 @@ def _cannot_run(command: str) -> _Refusal | None:
     return _Refusal(f"there is no command {command}; nothing was started", 127)
 
 
-def _with_options(config: Config, args: argparse.Namespace) -> Config:
-    """The configuration with the command line's options, which override the file."""
-    if not args.metrics:
-        return config
-    return msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, address=args.metrics))
-
-
-def _duration(text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _positive(text: str) -> int:
-    number = _natural(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
-
-
-def _folder(text: str) -> Path:
-    if not text.strip():
-        raise argparse.ArgumentTypeError("it names no folder: name the one where the job saves, such as out/")
-    if (path := Path(text)).exists() and not path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is no folder: name the folder that holds the checkpoints")
-    return path
-
-
-def _format(text: str) -> str:
-    if why := why_no_format(text):
-        raise argparse.ArgumentTypeError(why)
-    return text
-
-
-def _target(text: str) -> str:
-    if why := why_no_target(text):
-        raise argparse.ArgumentTypeError(why)
-    return text
-
-
-def _natural(text: str) -> int:
-    if not text.isdecimal() or len(text) > 5:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks")
-    return int(text)
-
-
 async def _run(args: argparse.Namespace, config: Config, name: str, state: Path, clock: SystemClock) -> int:
     boot_id = read_boot_id()
     spec = RunSpec(
@@ -306,11 +181,24 @@ async def _run(args: argparse.Namespace, config: Config, name: str, state: Path,
             ),
             terminal=None if args.quiet or screen else sys.stdout,
         )
-        runtime = LocalRuntime(spec, config, machine, cluster, clock, runs_dir(), args.notify)
+        sinks = _sinks(config, clock)
+        runtime = LocalRuntime(spec, config, machine, cluster, clock, runs_dir(), args.notify, sinks)
         if screen is None:
             return await until_signal(runtime)
         async with _live(state, clock, screen):
             return await until_signal(runtime)
+
+
+def _sinks(config: Config, clock: SystemClock) -> Sequence[Sink]:
+    """The alert services. Raises UserError."""
+    if not config.alerts.sinks:
+        return ()
+    from healthd.alerts.registry import SinkError, make_sinks  # imported here: few runs alert, and it takes 0.1 s
+
+    try:
+        return make_sinks(config.alerts, clock)
+    except SinkError as error:
+        raise UserError(str(error)) from None
 
 
 def _screen() -> Console | None:

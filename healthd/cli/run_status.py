@@ -49,7 +49,7 @@ _WELL = frozenset({Standing.RUNNING, Standing.FINISHED, Standing.STOPPED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """What is told."""
+    """What is reported."""
 
     run: KnownRun
     waits_for: str

@@ -3,7 +3,7 @@ The edge of the terminal: what users, nodes and files wrote is printed here and 
 
 A terminal obeys what it is shown: text may change its title, hide lines, or type. Whatever is printed goes through
 `guarded`, which lets letters and the ends of lines through. Colours are for `console` alone, which escapes text before
-it colours it; a `Console` of rich's own would show its colours as escaped letters, and harm nobody.
+it colours it; a `Console` of rich's own would show its colours as escaped letters, and do no harm.
 """
 
 from __future__ import annotations

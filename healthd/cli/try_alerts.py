@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         sinks = [make_sink(policy, clock, base_url=config.base_url) for policy in policies]
     except SinkError as error:
         raise UserError(str(error)) from None
-    return asyncio.run(_try_all(sinks, policies, timedelta(seconds=args.hold), clock))
+    return asyncio.run(_try_all(sinks, policies, timedelta(seconds=args.hold), clock, config.cluster))
 
 
 def _chosen(policies: Sequence[SinkPolicy], names: Sequence[str]) -> list[SinkPolicy]:
@@ -69,22 +69,24 @@ def _chosen(policies: Sequence[SinkPolicy], names: Sequence[str]) -> list[SinkPo
     return [known[name] for name in names] or list(policies)
 
 
-async def _try_all(sinks: Sequence[Sink], policies: Sequence[SinkPolicy], hold: timedelta, clock: Clock) -> int:
+async def _try_all(
+    sinks: Sequence[Sink], policies: Sequence[SinkPolicy], hold: timedelta, clock: Clock, cluster: str
+) -> int:
     took = []
     for sink, policy in zip(sinks, policies, strict=True):
         print(f"{policy.name} ({policy.kind})")
         for warning in getattr(sink, "warnings", list)():
             complain(f"  warning: {warning}")
         try:
-            took.append(await _try(sink, policy, hold, clock))
+            took.append(await _try(sink, policy, hold, clock, cluster))
         finally:
             await sink.close()
     return 0 if all(took) else NOT_TAKEN
 
 
-async def _try(sink: Sink, policy: SinkPolicy, hold: timedelta, clock: Clock) -> bool:
+async def _try(sink: Sink, policy: SinkPolicy, hold: timedelta, clock: Clock, cluster: str) -> bool:
     """Whether *sink* took both messages. What is not opened is not resolved."""
-    opened = a_test(policy, clock)
+    opened = a_test(policy, clock, cluster)
     outcome = await sink.send(opened, "")
     _print("opened", outcome)
     if outcome.answer not in TOOK:
@@ -95,10 +97,11 @@ async def _try(sink: Sink, policy: SinkPolicy, hold: timedelta, clock: Clock) ->
     return outcome.answer in TOOK
 
 
-def a_test(policy: SinkPolicy, clock: Clock) -> Incident:
+def a_test(policy: SinkPolicy, clock: Clock, cluster: str = "") -> Incident:
     """An incident that is about nothing."""
     severity = Severity.PAGE if Severity.PAGE in policy.severities else Severity.NOTICE
     return Incident(
+        cluster=cluster,
         key=f"test/{policy.name}/{secrets.token_hex(4)}",
         severity=severity,
         title=f"Test of the alert service {policy.name}: nothing is wrong",

@@ -50,7 +50,8 @@ class Informer:
     """
     A `Reader` of the *watched* kinds. The cache is empty before `run`; a read before the first list is an error.
 
-    *unreadable* is called for each object that does not fit its struct.
+    *unreadable* is called for each object that does not fit its struct. Errors of *ends_with* end `run`; others are
+    tried again.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class Informer:
         clock: Clock,
         watched: Iterable[Watched[Any]],
         unreadable: Callable[[Unreadable], None] = lambda _: None,
+        *,
+        ends_with: tuple[type[ClusterError], ...] = (),
     ) -> None:
         self._cluster = cluster
         self._clock = clock
@@ -66,13 +69,14 @@ class Informer:
         self._listeners: builtins.list[Callable[[Change], None]] = []
         self._logged_unreadable: dict[Key, Unreadable] = {}
         self._unreadable = unreadable
+        self._ends_with = ends_with
 
     def listen(self, notify: Callable[[Change], None]) -> None:
         """Call *notify* after each change in the cache, also at the first list. *notify* must not wait."""
         self._listeners.append(notify)
 
     async def run(self) -> None:
-        """Keep up with the cluster until cancelled. Raises Unusable."""
+        """Keep up with the cluster until cancelled. Raises Unusable, and a group of what it ends with."""
         async with asyncio.TaskGroup() as tasks:
             for kept in self._kept.values():
                 tasks.create_task(self._follow(kept), name=f"informer {kept.kind.__name__}")
@@ -126,9 +130,9 @@ class Informer:
                 await self._list(kept)
                 backoff.reset()
                 await self._watch(kept)
-            except Unusable:
-                raise
             except ClusterError as error:
+                if isinstance(error, (Unusable, *self._ends_with)):
+                    raise
                 log.info("informer.restarts", kind=kept.kind.__name__, error=str(error))
             except Exception as error:  # a bug of ours with one answer must not end the process
                 log.exception("informer.failed", kind=kept.kind.__name__, error=str(error))

@@ -7,7 +7,7 @@ may or may not have taken effect: callers read again and rely on preconditions, 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -183,4 +183,21 @@ class Cluster(Reader, Protocol):
         it with *grace_seconds* 0; an object with finalizers stays until the last one is patched away.
         Raises NotFound, Conflict.
         """
+        ...
+
+
+class KindAccess(NamedTuple):
+    """Whether the caller can work with a kind."""
+
+    is_served: bool
+    """Whether the API server knows the kind."""
+    missing: tuple[str, ...] = ()
+    """The verbs that the caller lacks, of those that were asked about."""
+
+
+class AccessReader(Protocol):
+    """Tells a kind that is not installed from one that the caller may not use: a list says Forbidden for both."""
+
+    async def access_to(self, kind: type[Slim], verbs: Sequence[str]) -> KindAccess:
+        """What the caller can do with all objects of *kind*. Raises ClusterError where it may not be asked."""
         ...

@@ -42,8 +42,13 @@ class Selection:
         return all(known[name](meant) == value for name, value in self.fields.items())
 
 
+EVERYTHING = Selection()
+
+
 def selection(kind: type[Slim], labels: Labels | None, fields: Fields | None) -> Selection:
     """The selection for *kind*. Raises Invalid for a field by which no API server selects this kind."""
+    if not labels and not fields:
+        return EVERYTHING
     unknown = sorted(set(fields or ()) - set(_known(kind)))
     if unknown:
         raise Invalid(f"{kind.__name__}: field selector {unknown[0]!r} is not supported")

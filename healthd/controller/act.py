@@ -17,6 +17,7 @@ from healthd.core.api import (
     FINALIZER_JOB,
     HINT_CURRENT,
     LABEL_HINT,
+    LABEL_STOPS,
     Node,
     Pod,
     Recovery,
@@ -27,8 +28,8 @@ from healthd.core.api.pod_packs import TooManyPods
 from healthd.core.patches import changes
 from healthd.core.recovery import spares
 from healthd.core.recovery.actions import Action, ClaimSpare, ReleasePods, RemovePods, StartGang, StopGang
-from healthd.core.recovery.gang import GangView
-from healthd.core.recovery.recovery_status import dressed
+from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.recovery_status import dressed, label_value
 from healthd.core.recovery.spares import ReturnSpare, SettleSpare
 from healthd.gangs.adapter import GangAdapter
 
@@ -89,7 +90,10 @@ async def perform(
     root = view.root
     if root is None:
         raise NotFound(f"{recovery.spec.gang.kind} {recovery.spec.gang.name} is gone")
-    await _expect_unchanged(cluster, recovery)
+    if isinstance(action, StopGang):
+        await _announce_stop(cluster, recovery, root)
+    else:
+        await _expect_unchanged(cluster, recovery)
     match action:
         case StopGang(name):
             await adapter.stop(cluster, root, name)
@@ -117,13 +121,28 @@ async def _expect_unchanged(cluster: Cluster, recovery: Recovery) -> None:
     """
     Raise Conflict when *recovery* was written since it was read.
 
-    The root was read after the recovery. Without this check, a controller that was paused in between could stop a gang
-    as the old recovery said, after the user has started that gang again.
+    The root was read after the recovery. Without this check, a controller that was paused in between could act on a
+    gang as the old recovery said, after the user has started or stopped that gang.
     """
     meta = recovery.metadata
     now = await cluster.get(Recovery, meta.name, meta.namespace)
     if now.metadata.resource_version != meta.resource_version:
         raise Conflict(f"recovery {meta.name} has been changed: it is now in {now.status.phase}")
+
+
+async def _announce_stop(cluster: Cluster, recovery: Recovery, root: Root) -> None:
+    """
+    Write to *recovery* that this *root* is about to be stopped. Raises Conflict when it was written since it was read.
+
+    Another controller may have read an earlier state of the root, such as suspended by its user, and be about to end
+    the recovery for that. Its write then fails with Conflict. Otherwise the gang would stay stopped by a recovery that
+    is over.
+    """
+    version = label_value(root.resource_version)
+    if recovery.metadata.labels.get(LABEL_STOPS) == version:
+        await _expect_unchanged(cluster, recovery)
+    else:
+        await _label(cluster, recovery, LABEL_STOPS, version)
 
 
 async def point_hint(cluster: Cluster, recovery: Recovery, others: Iterable[Recovery]) -> Recovery:
@@ -137,19 +156,19 @@ async def point_hint(cluster: Cluster, recovery: Recovery, others: Iterable[Reco
             await take_hint_away(cluster, other)
     if recovery.metadata.labels.get(LABEL_HINT) == HINT_CURRENT:
         return recovery
-    return await _label(cluster, recovery, HINT_CURRENT)
+    return await _label(cluster, recovery, LABEL_HINT, HINT_CURRENT)
 
 
 async def take_hint_away(cluster: Cluster, recovery: Recovery) -> Recovery:
     """Remove the label, so that no new pod carries the hint of *recovery*. Raises Conflict, NotFound."""
-    return await _label(cluster, recovery, None) if LABEL_HINT in recovery.metadata.labels else recovery
+    return await _label(cluster, recovery, LABEL_HINT, None) if LABEL_HINT in recovery.metadata.labels else recovery
 
 
-async def _label(cluster: Cluster, recovery: Recovery, value: str | None) -> Recovery:
+async def _label(cluster: Cluster, recovery: Recovery, label: str, value: str | None) -> Recovery:
     return await cluster.patch(
         Recovery,
         recovery.metadata.name,
-        {"metadata": {"labels": {LABEL_HINT: value}}},
+        {"metadata": {"labels": {label: value}}},
         namespace=recovery.metadata.namespace,
         resource_version=recovery.metadata.resource_version,
         uid=recovery.metadata.uid,

@@ -8,25 +8,30 @@ leads. For a moment two replicas may both act as leader; this does no harm, beca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from healthd.alerts.sink import Sink
 from healthd.clock import Clock
 from healthd.cluster.leader import Candidacy, Deposed, lead
-from healthd.cluster.port import Cluster
-from healthd.controller.alerts import Alerts
+from healthd.cluster.port import AccessReader, Cluster
+from healthd.controller.alerts.heartbeat import Heartbeat, HeartbeatSink
+from healthd.controller.alerts.incidents import Alerts
+from healthd.controller.cache.cluster_state import ClusterState
+from healthd.controller.cache.informers import Informers
 from healthd.controller.checkpoints.precheck import PrecheckDependencies, Prechecks
-from healthd.controller.cluster_state import ClusterState
 from healthd.controller.dependencies import ReconcilerDependencies
-from healthd.controller.fabric import Rails
-from healthd.controller.informers import Informers
-from healthd.controller.peers import Peers
+from healthd.controller.fleet.fabric import Rails
+from healthd.controller.fleet.hardware_histories import HardwareHistories
+from healthd.controller.fleet.peers import Peers
 from healthd.controller.ports import Checkpoints, Looker
 from healthd.controller.reconciler import Reconciler
+from healthd.controller.remediation.loop import Remediations
+from healthd.controller.remediation.requests import Requests
 from healthd.controller.workqueue import WorkQueue, in_parallel
 from healthd.core.backoff import Jitter
 from healthd.core.config import Config
@@ -35,6 +40,9 @@ from healthd.telemetry.events import Announcer
 from healthd.telemetry.isolation import Isolation
 from healthd.telemetry.metrics import Metrics
 from healthd.telemetry.serving import serving
+
+if TYPE_CHECKING:
+    from healthd.controller.web.page import WebPage
 
 log = structlog.get_logger()
 
@@ -52,6 +60,8 @@ class ControllerDependencies:
     namespace: str
     """The namespace of the Lease that the replicas compete for."""
     cluster: Cluster
+    access: AccessReader | None = None
+    """What says which rights the controller has. None: it tries."""
     clock: Clock
     adapters: Mapping[str, GangAdapter[Any]]
     checkpoints: Checkpoints
@@ -60,6 +70,10 @@ class ControllerDependencies:
     jitter: Jitter
     sinks: Sequence[Sink] = ()
     """The alert services. The daemon closes them at its end."""
+    heartbeat: HeartbeatSink | None = None
+    """Called while the leader's reconcile loop turns. None: nothing is. The daemon closes it at its end."""
+    requests: Requests | None = None
+    """The hands of the site that repair nodes. None: it has chosen none, and nothing is done to any node."""
 
 
 class ControllerDaemon:
@@ -82,15 +96,25 @@ class ControllerDaemon:
         )
         self._jitter = dependencies.jitter
         self._sinks = dependencies.sinks
+        self._heartbeat = dependencies.heartbeat
+        self._requests = dependencies.requests
         self._namespace = dependencies.namespace
         self._wake = asyncio.Event()
         self._wake_alerts = asyncio.Event()
         self._stop = asyncio.Event()
+        self._page: WebPage | None = None
         self._announcer = Announcer(
             cluster, clock, component="healthd-controller", instance=identity, metrics=self.metrics
         )
         self._informers = Informers(
-            cluster, clock, self.cluster_state, adapters, self._changed, isolation, self.metrics
+            cluster,
+            clock,
+            self.cluster_state,
+            adapters,
+            self._changed,
+            isolation,
+            self.metrics,
+            dependencies.access,
         )
 
     def stop(self) -> None:
@@ -100,11 +124,17 @@ class ControllerDaemon:
     def _changed(self) -> None:
         self._wake.set()
         self._wake_alerts.set()
+        if self._page is not None:
+            self._page.changed()
 
     async def run(self) -> None:
         """Run until `stop`. Raises Unusable, AddressError."""
         ready_checks = {"watch": self._informers.trouble}
-        async with serving(self._config.http, self.metrics, ready_checks), asyncio.TaskGroup() as group:
+        async with (
+            serving(self._config.http, self.metrics, ready_checks),
+            self._showing(),
+            asyncio.TaskGroup() as group,
+        ):
             feeding = group.create_task(self._informers.run(), name="informers")
             announcing = group.create_task(self._announcer.run(), name="events")
             leading = group.create_task(self._lead(), name="lead")
@@ -116,6 +146,31 @@ class ControllerDaemon:
         await self._announcer.flush(EXIT_GRACE)
         for sink in self._sinks:
             await sink.close()
+        if self._heartbeat is not None:
+            await self._heartbeat.close()
+
+    @asynccontextmanager
+    async def _showing(self) -> AsyncIterator[None]:
+        """Serve the live page while in the block, where it is configured. Raises AddressError."""
+        if not self._config.web.address:
+            yield
+            return
+        # Imported here: 9 MB of memory, only where the page is served.
+        from healthd.controller.web.access import access_of
+        from healthd.controller.web.fleet import FleetSource
+        from healthd.controller.web.page import WebPage
+
+        source = FleetSource(
+            name=self._config.alerts.cluster or "cluster",
+            cluster_state=self.cluster_state,
+            config=self._config,
+            trouble=self._informers.trouble,
+            has_alerts=bool(self._config.alerts.sinks),
+        )
+        self._page = WebPage(source, self._clock, self._cluster, self._namespace)
+        access = access_of(self._config.web, self._cluster, self._clock)
+        async with self._page.serving(self._config.web.address, access):
+            yield
 
     async def _lead(self) -> None:
         """Become the leader again and again. Only a replica with synced informers stands for election."""
@@ -140,6 +195,7 @@ class ControllerDaemon:
             announce=self._announcer,
         )
         controller = Reconciler(dependencies, self._config, cluster_state=self.cluster_state)
+        queue = WorkQueue(controller, self._clock, self._wake, self._informers.trouble)
         self.metrics.leading.set(1)
         try:
             async with asyncio.TaskGroup() as group:
@@ -149,11 +205,23 @@ class ControllerDaemon:
                     group.create_task(self._alerts().run(), name="alerts")
                 group.create_task(self._rails().run(), name="rails")
                 group.create_task(self._peers().run(), name="peers")
-                group.create_task(
-                    WorkQueue(controller, self._clock, self._wake, self._informers.trouble).run(), name="tending"
-                )
+                if self._heartbeat is not None:
+                    group.create_task(self._beats(self._heartbeat, queue).run(), name="heartbeat")
+                group.create_task(self._histories().run(), name="histories")
+                if self._requests is not None:
+                    group.create_task(self._remediations(self._requests).run(), name="remediations")
+                group.create_task(queue.run(), name="tending")
         finally:
             self.metrics.forget_the_world()
+
+    def _beats(self, service: HeartbeatSink, queue: WorkQueue) -> Heartbeat:
+        return Heartbeat(
+            service,
+            self._clock,
+            interval=self._config.heartbeat.interval,
+            rounds=lambda: queue.rounds,
+            metrics=self.metrics,
+        )
 
     def _rails(self) -> Rails:
         return Rails(self._clock, self.cluster_state, self.metrics, self._announcer, self._informers.trouble)
@@ -161,6 +229,29 @@ class ControllerDaemon:
     def _peers(self) -> Peers:
         return Peers(
             self._cluster, self._clock, self.cluster_state, self.metrics, self._announcer, self._informers.trouble
+        )
+
+    def _histories(self) -> HardwareHistories:
+        return HardwareHistories(
+            self._cluster,
+            self._clock,
+            self.cluster_state,
+            self.metrics,
+            namespace=self._namespace,
+            trouble=self._informers.trouble,
+        )
+
+    def _remediations(self, requests: Requests) -> Remediations:
+        return Remediations(
+            self._cluster,
+            self._clock,
+            self.cluster_state,
+            self._config,
+            requests,
+            namespace=self._namespace,
+            metrics=self.metrics,
+            announce=self._announcer,
+            trouble=self._informers.trouble,
         )
 
     def _alerts(self) -> Alerts:
@@ -177,6 +268,7 @@ class ControllerDaemon:
             announce=self._announcer,
             trouble=self._informers.trouble,
             jitter=self._jitter,
+            hang=self._config.hang,
         )
 
     def _prechecks(self, looker: Looker) -> Prechecks:

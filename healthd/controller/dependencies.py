@@ -29,6 +29,8 @@ class ReconcilerDependencies:
     metrics: Metrics
     informer: Reader | None = None
     """Where everything else is read; it may be stale. None: *cluster*."""
+    has_rhythms: bool = True
+    """Agents report what pods do. `healthd run` samples its ranks itself, and records their silence."""
     activity: Activity = field(default_factory=NoActivity)
     witnesses: Witnesses = field(default_factory=UnknownWitnesses)
     together: GatherReads = one_by_one

@@ -13,6 +13,7 @@ decision to act may not. Before a decision that writes, these are read from the 
 - **the pods on the chosen spares**, before one is claimed: a pod that others put there is no member of a gang, so it is
   not in the cache. Spares that are occupied are remembered and read again, so that they are not chosen in turns. The
   same for nodes of a gang that is being started, where the scheduler refuses members: do other pods occupy them?
+- **the nodes of a gang that hangs**, before a recovery is opened for that: its agents may have seen it work since;
 - **the nodes that the decision depends on**, after the pods: nodes that are blamed, also for a fault that seems to join
   a recovery, nodes whose boot must be known, nodes that will be claimed or started on. A boot id is never taken from
   a cache. A boot id older than the pod on that node would later look like a reboot, and so like the proof that the pod
@@ -35,9 +36,9 @@ from typing import Any, TypeVar
 import structlog
 
 from healthd.cluster.port import Cluster, Invalid, NotFound
-from healthd.controller.cluster_state import ClusterState, ObjectKey, latest_first
+from healthd.controller.cache.cluster_state import ClusterState, ObjectKey, latest_first
 from healthd.core.api import LABEL_GANG, Cause, GangRef, Node, NodeHealth, Pod, Recovery, Slim
-from healthd.core.api.model import ENDED, Phase
+from healthd.core.api.model import ENDED, CauseKind, Phase
 from healthd.core.recovery.fence import is_another_boot
 from healthd.core.recovery.gang import GangView, Root, members
 from healthd.core.recovery.recovery_status import label_value
@@ -117,7 +118,14 @@ class FreshReader:
         """Read a gang that seems to need a recovery. Raises ClusterError."""
         root = await self._adapters[gang.kind].find(self._cluster, gang)
         view, _ = await self._with_pods(self._noticed(gang, root), gang)
-        return await self._with_nodes(view, ())
+        return await self._with_nodes(view, self._reporting_nodes(view))
+
+    def _reporting_nodes(self, view: GangView) -> set[str]:
+        """The nodes whose agents say that the gang hangs."""
+        if not any(cause.kind is CauseKind.HANG for cause in self._faults(view)):
+            return set()
+        names = {pod.spec.node_name for pod in view.pods}
+        return {name for name in names if name in view.health and view.health[name].status.rhythms}
 
     def booted(self, recovery: Recovery) -> set[str]:
         """Nodes of a stopping gang that seem to have rebooted since: a reason to read them, and no proof."""
@@ -160,9 +168,10 @@ class FreshReader:
     async def _occupants(self, recovery: Recovery, nodes: Mapping[str, Node]) -> Mapping[str, str]:
         """The pods on the spares that are about to be claimed for *recovery*."""
         status = recovery.status
+        back = await self.occupied(_to_return(recovery), nodes)
         chosen = {Phase.RESERVING: status.replacements, Phase.STARTING: status.stand_ins}.get(phase_of(recovery))
         if chosen is None:
-            return {}
+            return back
         names = sorted({*chosen.values(), *self._occupied})
         spares = [name for name in names if name in nodes and is_spare(nodes[name])]
         listed = await self._together([partial(self._pods_on, name) for name in spares])
@@ -171,7 +180,14 @@ class FreshReader:
             if pod and name not in self._occupied:
                 log.warning("spare.occupied", node=name, pod=pod, so="it is not claimed")
         self._occupied = {name: pod for name, pod in found.items() if pod}
-        return self._occupied
+        return {**self._occupied, **back}
+
+    async def occupied(self, names: Collection[str], nodes: Mapping[str, Node]) -> dict[str, str]:
+        """Those nodes of *names* on which pods are that hold devices, each with such a pod. Raises ClusterError."""
+        known = [name for name in names if name in nodes]
+        listed = await self._together([partial(self._pods_on, name) for name in known])
+        found = {name: occupant(nodes[name], pods) for name, pods in zip(known, listed, strict=True)}
+        return {name: pod for name, pod in found.items() if pod}
 
     async def _taken(self, recovery: Recovery, view: GangView) -> Mapping[str, str]:
         """The pods on the nodes where members of a starting gang should run and cannot."""
@@ -223,6 +239,16 @@ def phase_of(recovery: Recovery) -> Phase:
     """The phase of a recovery; while it is held, the phase in which it is held."""
     status = recovery.status
     return status.held_in if status.phase is Phase.HELD and status.held_in else status.phase
+
+
+def _to_return(recovery: Recovery) -> list[str]:
+    """The nodes that the gang left and may get back by the plan that is made now."""
+    phase, status = phase_of(recovery), recovery.status
+    if phase not in (Phase.DETECTED, Phase.RESERVING, Phase.STARTING):
+        return []
+    records = [recovery.spec.shrunk, *(attempt.shrunk for attempt in status.attempts)]
+    left = {name for record in records if record for name in record.nodes[: record.size - record.members]}
+    return sorted(left - {pod.node for pod in status.pods})
 
 
 def _needs_all(phase: Phase | None, root: Root) -> bool:

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 import structlog
 
-from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound, TooManyRequests, Unavailable
+from healthd.cluster.port import Cluster, ClusterError, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
 from healthd.controller.act import release_pod, settle, take_hint_away
-from healthd.controller.cluster_state import ClusterState, GangKey, ObjectKey
+from healthd.controller.cache.cluster_state import ClusterState, GangKey, ObjectKey
 from healthd.controller.fresh_reads import FreshReader
-from healthd.core.api import LABEL_HINT, GangRef, Node, Pod, Recovery
+from healthd.core.api import LABEL_HINT, CustomObject, GangRef, Node, Pod, Recovery
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery import spares
@@ -188,9 +188,23 @@ class GarbageCollector:
         """The root that a claim names: of any kind, with the uid in the claim."""
         for kind, adapter in self._adapters.items():
             gang = GangRef(kind=kind, name=claim.gang, namespace=claim.namespace, uid=claim.gang_uid)
-            if root := await adapter.find(self._cluster, gang):
+            if root := await self._find(adapter, gang):
                 return root
         return None
+
+    async def _find(self, adapter: GangAdapter[Any], gang: GangRef) -> Root | None:
+        """
+        The root, freshly read. Raises ClusterError.
+
+        A kind of custom objects that may not be read has no gangs that healthd guards: it must not keep the leftovers
+        of the other kinds from being released.
+        """
+        try:
+            return await adapter.find(self._cluster, gang)
+        except Forbidden:
+            if issubclass(adapter.kind, CustomObject):
+                return None
+            raise
 
     # Pods -----------------------------------------------------------------------------------------------------------
 
@@ -223,7 +237,7 @@ class GarbageCollector:
             noticed = self._cluster_state.roots.get(GangKey(kind, pod.metadata.namespace, name))
             uid = adapter.root_uid(pod) or (noticed.ref.uid if noticed else "")
             gang = GangRef(kind=kind, name=name, namespace=pod.metadata.namespace, uid=uid)
-            if uid and (root := await adapter.find(self._cluster, gang)):
+            if uid and (root := await self._find(adapter, gang)):
                 return root
         return None
 

@@ -8,6 +8,7 @@ the marks on the gang and the claims on the spares stay valid, and nothing is do
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import structlog
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from healthd.cluster.port import AlreadyExists, Cluster
 from healthd.controller.act import record
 from healthd.core.api import ANNOTATION_RESTART, ObjectMeta, Recovery, RecoveryStatus
-from healthd.core.api.model import Phase
+from healthd.core.api.model import ENDED, Phase
 from healthd.core.recovery.gang import Root, RootOutcome
 
 log = structlog.get_logger()
@@ -27,11 +28,24 @@ MADE_AGAIN = (
 )
 
 
-def is_needed(lost: Recovery, root: Root | None) -> bool:
-    """Whether the gang of *lost*, freshly read, still needs it. A user ends a recovery by switching restarts off."""
+def is_needed(lost: Recovery, root: Root | None, others: Iterable[Recovery]) -> bool:
+    """
+    Whether the gang of *lost*, freshly read, still needs it. A user ends a recovery by switching restarts off.
+
+    *others* are the recoveries that exist, freshly read: another controller may have opened the next one, which is
+    then the only one that may act.
+    """
+    if any(_has_taken_over(other, lost) for other in others):
+        return False
     if root is None or root.deleting or root.ending is not RootOutcome.NOT_ENDED or not root.options.restart:
         return False
     return root.attempt <= lost.status.attempt
+
+
+def _has_taken_over(other: Recovery, lost: Recovery) -> bool:
+    if other.spec.gang.uid != lost.spec.gang.uid or other.metadata.name == lost.metadata.name:
+        return False
+    return other.status.phase not in ENDED or other.spec.first_attempt > lost.status.attempt
 
 
 async def make_again(cluster: Cluster, lost: Recovery, now: datetime) -> Recovery:

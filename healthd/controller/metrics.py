@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 
-from healthd.controller.cluster_state import ClusterState
+from healthd.controller.cache.cluster_state import ClusterState
 from healthd.core.api import Recovery, RecoveryStatus
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.node.quarantine import read_record
 from healthd.core.node.reporting import is_silent
 from healthd.core.recovery.breaker import counted_nodes, hold_of
 from healthd.core.recovery.gang import RootOutcome
+from healthd.core.recovery.silence_record import confirmed_silence, open_silence
 from healthd.core.recovery.spares import is_fit
-from healthd.telemetry.metrics import GivenUpGang, HeldGang, Metrics
+from healthd.telemetry.metrics import GivenUpGang, HangingGang, HeldGang, Metrics, RecoveringGang
 
 
 def measure_world(metrics: Metrics, cluster_state: ClusterState) -> None:
@@ -23,6 +24,7 @@ def measure_world(metrics: Metrics, cluster_state: ClusterState) -> None:
     metrics.recovery_in_progress.set(len(holds))
     metrics.show_held(Counter(hold for hold in holds if hold is not None))
     metrics.show_standstills(_held(cluster_state), _given_up(cluster_state))
+    metrics.show_recovering(_recovering(cluster_state))
     metrics.show_quarantined(dict(_quarantined(cluster_state)))
     metrics.show_gangs(root for root in cluster_state.roots.values() if root.options.restart)
     nodes, health = cluster_state.nodes, cluster_state.health
@@ -38,11 +40,34 @@ def measure_agents(metrics: Metrics, cluster_state: ClusterState, now: datetime)
     metrics.nodes_without_agent.set(sum(is_silent(one.status if one else None, now) for one in reports))
 
 
+def measure_hangs(metrics: Metrics, cluster_state: ClusterState, now: datetime) -> None:
+    """Show the gangs that hang, as their records and their agents say."""
+    metrics.show_hanging(_hanging(cluster_state, now))
+
+
+def _hanging(cluster_state: ClusterState, now: datetime) -> Iterator[HangingGang]:
+    for root in cluster_state.roots.values():
+        if not root.options.restart or open_silence(root, now) is None:
+            continue
+        silence = confirmed_silence(cluster_state.view(root.ref), now)
+        if silence is not None:
+            yield HangingGang(root.ref.namespace, root.ref.name, silence.since)
+
+
 def _held(cluster_state: ClusterState) -> Iterator[HeldGang]:
     for recovery in cluster_state.active_recoveries():
         gang, since = recovery.spec.gang, recovery.status.phase_since
         if (hold := hold_of(recovery.status)) is not None and since is not None:
             yield HeldGang(gang.namespace, gang.name, hold, since)
+
+
+def _recovering(cluster_state: ClusterState) -> Iterator[RecoveringGang]:
+    for recovery in cluster_state.active_recoveries():
+        gang, status = recovery.spec.gang, recovery.status
+        since = status.phase_since or recovery.metadata.creation_timestamp
+        if status.phase is not Phase.HELD and since is not None:
+            moves_from = max(since, status.not_before or since)
+            yield RecoveringGang(gang.namespace, gang.name, status.phase, moves_from)
 
 
 def _given_up(cluster_state: ClusterState) -> Iterator[GivenUpGang]:
@@ -59,6 +84,14 @@ def _quarantined(cluster_state: ClusterState) -> Iterator[tuple[str, datetime]]:
     for name in cluster_state.quarantined_nodes:
         if (record := read_record(cluster_state.nodes[name])) is not None:
             yield name, record.since
+
+
+def measure_detection(metrics: Metrics, before: Recovery, after: Recovery) -> None:
+    """Measure how long the fault took to be found, with the first record of a recovery."""
+    if not before.status.timeline and after.status.timeline:
+        cause = after.spec.cause
+        seconds = (after.status.timeline[0].at - cause.at).total_seconds()
+        metrics.recovery_detection_seconds.labels(cause.kind.value).observe(max(0.0, seconds))
 
 
 def measure_move(metrics: Metrics, before: Recovery, after: Recovery) -> None:

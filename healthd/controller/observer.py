@@ -10,18 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.checkpoints.recovery_reads import RecoveryReads
-from healthd.controller.cluster_state import ClusterState
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.fresh_reads import FreshReader, phase_of
 from healthd.core.api import Cause, GangRef, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.config import Config
+from healthd.core.config.gangs import SilenceMode
 from healthd.core.node.reporting import silence
 from healthd.core.recovery import foreign_signs
 from healthd.core.recovery.decide import stopped_at
 from healthd.core.recovery.faults import find_faults
 from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.gang_silence import ObservedSilence, mode_of, observed_silence, to_restart_for
 
 MAY_BE_HARDWARE = frozenset({Phase.STOPPING, Phase.FENCING, Phase.CHOOSING})
 """Phases in which the cause is not yet settled."""
@@ -39,6 +41,8 @@ class Snapshot:
     """The recovery that is decided on; None: there is none, or it has ended."""
     faults: tuple[Cause, ...] = ()
     """What is wrong with the present attempt of the gang; the most significant fault first."""
+    silence: ObservedSilence | None = None
+    """All ranks are silent by the reports of their agents; None also where that is to be ignored."""
     awaited: tuple[str, ...] = ()
     """Deleted pods whose last state has not come yet."""
 
@@ -98,22 +102,30 @@ class Observer:
 
     def _snapshot(self, view: GangView, recovery: Recovery | None) -> Snapshot:
         now = self._clock.now()
-        view = self._with_signs(view, now)
+        silence = self._silence_of(view, now)
+        view = self._with_signs(view, silence, now)
         if recovery is not None:
             view = self._with_surroundings(view, recovery, now)
         faults = tuple(find_faults(view, self._hang, now))
-        return Snapshot(now=now, view=view, recovery=recovery, faults=faults)
+        return Snapshot(now=now, view=view, recovery=recovery, faults=faults, silence=silence)
 
     def _faults_now(self, view: GangView) -> list[Cause]:
         now = self._clock.now()
-        return find_faults(self._with_signs(view, now), self._hang, now)
+        return find_faults(self._with_signs(view, self._silence_of(view, now), now), self._hang, now)
 
-    def _with_signs(self, view: GangView, now: datetime) -> GangView:
+    def _silence_of(self, view: GangView, now: datetime) -> ObservedSilence | None:
+        if view.root is None or mode_of(view.root, self._hang) is SilenceMode.IGNORE:
+            return None
+        return observed_silence(view, self._hang, now)
+
+    def _with_signs(self, view: GangView, silence: ObservedSilence | None, now: datetime) -> GangView:
         """*view* with its members' signs of life, and what other detectors say about its nodes."""
+        sampled = self._activity.silence(view.pods)
         return replace(
             view,
             last_activity=self._activity.last(view.pods),
             last_work=self._activity.last_work(view.pods),
+            silence=sampled or to_restart_for(view.root, silence, self._hang),
             sign_on=foreign_signs.reader(view.nodes, self._foreign, now),
         )
 

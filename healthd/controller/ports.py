@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from healthd.core.api import ChosenCheckpoint, Pod, Recovery, RejectedCheckpoint
 from healthd.core.checkpoint.verification import VerificationReport
+from healthd.core.hang.silence import Silence
 from healthd.core.recovery.gang import Root, WitnessReport, no_witness_report
 
 
@@ -61,6 +62,10 @@ class Activity(Protocol):
         """When any of *pods* last used a processor; None when this is not known."""
         ...
 
+    def silence(self, pods: Sequence[Pod]) -> Silence | None:
+        """The silence of the gang of *pods*, if it hangs and is to be restarted for that; None also when unknown."""
+        ...
+
 
 class Witnesses(Protocol):
     """Sources that report broken hardware, such as the readers of kernel logs."""
@@ -97,5 +102,9 @@ class NoActivity:
         return None
 
     def last_work(self, pods: Sequence[Pod]) -> datetime | None:  # noqa: ARG002 - the protocol's signature
+        """None."""
+        return None
+
+    def silence(self, pods: Sequence[Pod]) -> Silence | None:  # noqa: ARG002 - the protocol's signature
         """None."""
         return None

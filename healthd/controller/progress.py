@@ -47,16 +47,17 @@ class ProgressRecorder:
         self._unsure: set[str] = set()
         """Uids of gangs that may hang, while their store cannot be read to confirm it."""
 
-    async def record(self, root: Root | None) -> None:
-        """Record a step that a read has shown, and read again. Raises ClusterError."""
+    async def record(self, root: Root | None) -> bool:
+        """Record a step that a read has shown, and read again. True: *root* was written. Raises ClusterError."""
         if root is None or root.invalid or not root.options.checkpoint or root.suspended:
-            return
+            return False
         read = self._read_step(ReadPurpose.PROGRESS, root)
         if read is None or read.ended is None or read.error:
-            return
-        if read.known == root.progress.step:  # else a newer step was recorded after this read began
-            await self._record_step(root, read)
+            return False
+        # Else a newer step was recorded after this read began.
+        is_written = read.known == root.progress.step and await self._record_step(root, read)
         self._reads.use(read)
+        return is_written
 
     async def is_silent(self, root: Root) -> bool:
         """
@@ -95,12 +96,14 @@ class ProgressRecorder:
         work = partial(self._checkpoints.newest_step, root)
         return self._reads.ask(root.ref, question, work, every=self._every, known=known)
 
-    async def _record_step(self, root: Root, read: BackgroundRead) -> None:
-        """Record the step that was read, if it differs from the one before."""
+    async def _record_step(self, root: Root, read: BackgroundRead) -> bool:
+        """Record the step that was read, if it differs from the one before: whether it did."""
         if read.answer is None:
-            return
+            return False
         # The store may take minutes to answer; the step is dated by the end of the read.
         progress = advance(root.progress, read.answer, root.attempt, read.ended or read.asked)
-        if progress != root.progress:
-            note = {ANNOTATION_PROGRESS: msgspec.json.encode(progress).decode()}
-            await self._adapters[root.ref.kind].note(self._cluster, root, note)
+        if progress == root.progress:
+            return False
+        note = {ANNOTATION_PROGRESS: msgspec.json.encode(progress).decode()}
+        await self._adapters[root.ref.kind].note(self._cluster, root, note)
+        return True

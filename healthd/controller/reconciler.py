@@ -13,6 +13,7 @@ No gang waits for a checkpoint store: checkpoints are read in the background
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -21,15 +22,18 @@ import structlog
 
 from healthd.cluster.port import AlreadyExists, ClusterError, Conflict, NotFound
 from healthd.controller.act import perform, point_hint, record
+from healthd.controller.cache.cluster_state import ClusterState, GangKey, key_of
+from healthd.controller.cache.informers import read_everything
 from healthd.controller.checkpoints.background_reads import CheckpointReads
 from healthd.controller.checkpoints.recovery_reads import RecoveryReads
-from healthd.controller.cluster_state import ClusterState, GangKey, key_of
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.events import emit_events
 from healthd.controller.garbage_collector import GarbageCollector
-from healthd.controller.informers import read_everything
+from healthd.controller.gpu_time import GpuTimeRecorder
+from healthd.controller.growth import GrowthPlanner
+from healthd.controller.hangs import HangReporter
 from healthd.controller.lost_recoveries import MADE_AGAIN, is_needed, make_again
-from healthd.controller.metrics import measure_agents, measure_move, measure_world
+from healthd.controller.metrics import measure_agents, measure_detection, measure_hangs, measure_move, measure_world
 from healthd.controller.observer import Observer, Snapshot
 from healthd.controller.progress import ProgressRecorder
 from healthd.controller.schedule import RETRY, SOON, Schedule
@@ -40,6 +44,7 @@ from healthd.core.recovery import breaker, foreign_signs
 from healthd.core.recovery.actions import StartGang
 from healthd.core.recovery.decide import Decision, decide, open_recovery
 from healthd.core.recovery.gang import Root, RootOutcome, left_stopped
+from healthd.core.recovery.growth import may_grow, recorded
 from healthd.core.recovery.recovery_status import label_value
 from healthd.telemetry.events import WARNING, about, about_gang
 from healthd.telemetry.isolation import Isolation
@@ -63,6 +68,8 @@ class Reconciler:
     ) -> None:
         self.cluster_state = cluster_state or ClusterState(dependencies.adapters)
         self._is_fed = cluster_state is not None
+        self.has_read = False
+        """Where no watch feeds the cluster state: it was read once, so what is missing in it does not exist."""
         self._cluster = dependencies.cluster
         self._clock = dependencies.clock
         self._reader = dependencies.reader
@@ -85,6 +92,10 @@ class Reconciler:
         self._progress = ProgressRecorder(
             self._cluster, self._adapters, self.reads, checkpoints, self._look_every / 2, self._announce
         )
+        self._hangs = HangReporter(self._cluster, self._adapters, config.hang, self._announce)
+        self._has_rhythms = dependencies.has_rhythms
+        self._growth = GrowthPlanner(self.cluster_state, self._fresh_reader, self.reads, checkpoints, config.recovery)
+        self._gpu_time = GpuTimeRecorder(self._cluster, self._adapters, self._metrics)
         self._garbage_collector = GarbageCollector(
             self._cluster, self.cluster_state, self._fresh_reader, self._adapters, self._isolation
         )
@@ -107,6 +118,7 @@ class Reconciler:
         """Read everything, where no watch feeds the cluster state. Raises ClusterError."""
         if not self._is_fed:
             await read_everything(self._reader, self.cluster_state, self._adapters)
+            self.has_read = True
 
     def ready_keys(self, now: datetime) -> list[GangKey]:
         """The gangs to reconcile now: the dirty ones, and those whose time has come."""
@@ -163,19 +175,40 @@ class Reconciler:
             return await self._guard(gang, seen)
 
     async def _guard(self, gang: GangRef, seen: Snapshot) -> timedelta:
-        """Record the progress of a gang that has no recovery, or open one for a fault."""
+        """Record the silence, the progress and the GPU time of a gang without a recovery, or open one for a fault."""
+        if await self._report_hang(seen):
+            return SOON
         if not seen.faults:
-            await self._progress.record(seen.root)
+            cause = None
+            with self._isolation.of("gang", f"growth of {gang.namespace}/{gang.name}"):
+                cause = await self._growth.cause(seen)
+            if cause is not None:
+                recovery = await self._open_planned(gang, cause)
+                return await self._advance(recovery, None) if recovery else self._look_every
+            if self._growth.awaits(seen.root):
+                return self._look_every
+            if not await self._progress.record(seen.root):
+                with self._isolation.of("gang", f"GPU time of {gang.namespace}/{gang.name}"):
+                    await self._gpu_time.record(seen.view, self.cluster_state.of_gang(gang), seen.now)
             return self._stagger(gang)
-        recovery = await self._open(gang)
+        recovery = await self._open(gang, seen.root, seen.faults)
         return await self._advance(recovery, None) if recovery else self._look_every
+
+    async def _report_hang(self, seen: Snapshot) -> bool:
+        """Report a silence that began or is over. True: the root was written. A worse fault does not wait for this."""
+        if not self._has_rhythms or any(cause.kind is not CauseKind.HANG for cause in seen.faults):
+            return False
+        with self._isolation.of("gang", "its silence"):
+            return await self._hangs.record(seen)
+        return False
 
     async def _restore(self, gang: GangRef) -> None:
         """Make the gang's recovery again, if somebody deleted it and the gang still needs it. Raises ClusterError."""
         lost = self.cluster_state.lost(gang)
         if lost is None:
             return
-        if is_needed(lost, await self._adapters[gang.kind].find(self._cluster, gang)):
+        others = (await self._cluster.list(Recovery, namespace=gang.namespace)).items
+        if is_needed(lost, await self._adapters[gang.kind].find(self._cluster, gang), others):
             made = await make_again(self._cluster, lost, self._clock.now())
             self.cluster_state.upsert(made)
             self._announce(about(made), WARNING, "MadeAgain", MADE_AGAIN)
@@ -193,18 +226,32 @@ class Reconciler:
 
     # A recovery -----------------------------------------------------------------------------------------------------
 
-    async def _open(self, gang: GangRef) -> Recovery | None:
+    async def _open(self, gang: GangRef, cached: Root | None, suspected: Sequence[Cause]) -> Recovery | None:
         """Open a recovery for a gang that seems to need one. None: it does not need one, or may not have one now."""
+        was_hang = suspected[0].kind is CauseKind.HANG
+        if was_hang and (cached is None or not await self._progress.is_silent(cached)):
+            return None  # first: the store may not answer for hours, and a large gang has thousands of nodes to read
         snapshot = await self._observer.at_fault(gang)
         root, faults = snapshot.root, snapshot.faults
         if root is None or not faults or root.ending is not RootOutcome.NOT_ENDED or not root.options.restart:
             return None
-        if faults[0].kind is CauseKind.HANG and not await self._progress.is_silent(root):
+        if faults[0].kind is CauseKind.HANG and not was_hang:
             return None
         # Read last: another controller may have opened one while this one read, or was paused.
         earlier = await self._fresh_reader.recoveries(gang)
         active = next((each for each in earlier if each.status.phase not in ENDED), None)
         return active or await self._create(root, faults[0], earlier)
+
+    async def _open_planned(self, gang: GangRef, cause: Cause) -> Recovery | None:
+        """Open a recovery for a gang that has no fault, to grow back. None: something has happened meanwhile."""
+        snapshot = await self._observer.at_fault(gang)
+        root = snapshot.root
+        if root is None or snapshot.faults or root.suspended or root.ending is not RootOutcome.NOT_ENDED:
+            return None
+        earlier = await self._fresh_reader.recoveries(gang)
+        is_over = all(each.status.phase in ENDED for each in earlier)
+        is_smaller = may_grow(root) and recorded(earlier, root) is not None
+        return await self._create(root, cause, earlier) if is_over and is_smaller else None
 
     async def _create(self, root: Root, cause: Cause, earlier: list[Recovery]) -> Recovery | None:
         others = {each.metadata.name for each in self.cluster_state.recoveries() if each.spec.gang.uid != root.ref.uid}
@@ -294,6 +341,7 @@ class Reconciler:
     def _report_move(self, before: Recovery, after: Recovery, decision: Decision) -> None:
         if decision.event:
             self._announce(about(after), WARNING, decision.event, decision.reason)
+        measure_detection(self._metrics, before, after)
         emit_events(self._announce, before, after, self._adapters[after.spec.gang.kind], self.cluster_state.nodes.get)
         for refused in after.status.rejected:
             if refused not in before.status.rejected:
@@ -327,14 +375,20 @@ class Reconciler:
 
     # Everything else -------------------------------------------------------------------------------------------------
 
-    async def collect_garbage(self, now: datetime) -> None:
-        """Release what recoveries and ended gangs still hold, and set the gauges. What fails is done next time."""
+    async def collect_garbage(self, now: datetime) -> bool:
+        """
+        Release what recoveries and ended gangs still hold, and set the gauges. False when something failed, which is
+        done next time.
+        """
+        succeeded = False
         is_time = self._collected is None or now - self._collected >= timedelta(seconds=1)
         if is_time:
             self._collected = now
             self._schedule.add_missing(self.cluster_state.watched(), now)
             uids = {root.ref.uid for root in self.cluster_state.roots.values()}
             self._progress.forget_others(uids)
+            self._hangs.forget_others(uids)
+            self._growth.forget_others(uids)
             self._ignored = {uid: why for uid, why in self._ignored.items() if why and uid in uids}
         try:
             with self._isolation.of("tidy", "the cluster"):
@@ -342,17 +396,22 @@ class Reconciler:
                 if is_time:
                     await self._garbage_collector.forget_old(self._policy, now)
                 self._metrics.loop_succeeded("controller", now)
+                succeeded = True
         except ClusterError as error:
             log.info("garbage_collection.retry", error=str(error))
         if is_time:  # last: metrics must not delay the work
             with self._isolation.of("metrics", "the cluster"):
                 measure_world(self._metrics, self.cluster_state)
                 self._measure_all_nodes(now)
+        return succeeded
 
     def _measure_all_nodes(self, now: datetime) -> None:
         """Set the gauges that need a look at every node, less often than the others."""
         if self._measured is None or now - self._measured >= self._look_every:
             self._measured = now
             measure_agents(self._metrics, self.cluster_state, now)
+            if self._has_rhythms:
+                measure_hangs(self._metrics, self.cluster_state, now)
+            self._gpu_time.measure(self.cluster_state, now)
             over = breaker.open_over(self.cluster_state.recoveries(), self._outage(now), self._breaker, now)
             self._metrics.show_breaker(over)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from healthd.controller.cluster_state import GangKey
+from healthd.controller.cache.cluster_state import GangKey
 from healthd.core.backoff import Backoff, Jitter
 
 SOON = timedelta(milliseconds=1)

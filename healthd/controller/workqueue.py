@@ -13,7 +13,7 @@ import structlog
 
 from healthd.clock import Clock
 from healthd.cluster.waiting import first
-from healthd.controller.cluster_state import GangKey
+from healthd.controller.cache.cluster_state import GangKey
 from healthd.controller.fresh_reads import GatherReads
 from healthd.controller.reconciler import Reconciler
 
@@ -42,6 +42,9 @@ class WorkQueue:
         self._clock = clock
         self._wake = wake
         self._trouble = trouble
+        self.rounds = 0
+        """Times that the queue was looked at after a sweep that succeeded. It stands still when either loop does."""
+        self._swept = 0
         self._logged = ""
         self._under_way: set[GangKey] = set()
         self._not_before: dict[GangKey, datetime] = {}
@@ -54,6 +57,7 @@ class WorkQueue:
             while True:
                 self._wake.clear()
                 if self._may_decide():
+                    self.rounds = self._swept
                     for key in self._due():
                         self._under_way.add(key)
                         tasks.create_task(self._attend(key), name=f"gang {key.name}")
@@ -90,7 +94,9 @@ class WorkQueue:
         while True:
             if self._may_decide():
                 try:
-                    await self._controller.collect_garbage(self._clock.now())
+                    if await self._controller.collect_garbage(self._clock.now()):
+                        self._swept += 1
+                        self._wake.set()
                 except Exception as error:  # garbage can wait; the gangs must not be left unguarded for it
                     log.exception("sweep.failed", error=str(error))
             await self._clock.sleep(SWEEP_EVERY)

@@ -27,6 +27,20 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return patch
 
 
+def merged(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """*old* after *patch*, as an API server would apply it. Neither is changed."""
+    new = dict(old)
+    for key, value in patch.items():
+        if value is None:
+            new.pop(key, None)
+        elif isinstance(value, Mapping):
+            before = new.get(key)
+            new[key] = merged(before if isinstance(before, Mapping) else {}, value)
+        else:
+            new[key] = value
+    return new
+
+
 def with_unknown_fields(items: Iterable[Any], stored: Iterable[Any], kind: type[msgspec.Struct]) -> list[Any]:
     """
     *items* of a list that a patch replaces, each as it is *stored* where nothing of it changes.

@@ -27,6 +27,8 @@ LARGEST_GANG = 20_000
 """Members: twice the largest gang that healthd is tested with. What must be kept of each fits into one object."""
 LONGEST_JSON = 256 * 1024
 """Characters. All annotations of an object together may have this many bytes."""
+SHORT_NUMBER = 18
+"""Digits that `int` may parse unseen."""
 LONGEST_SHOWN = 60
 """Characters of the bad text that an error message repeats."""
 
@@ -60,8 +62,10 @@ def read_number(text: str, *, least: int = 0, most: int = LARGEST_NUMBER) -> int
 
 def number_or(text: str, otherwise: int, *, most: int = LARGEST_NUMBER) -> int:
     """A number that a program wrote; *otherwise* when *text* is empty or not a valid number."""
+    if len(text) <= SHORT_NUMBER and text.isascii() and text.isdecimal():  # nearly all are: versions, attempts
+        return number if (number := int(text)) <= most else otherwise
     try:
-        return read_number(text, most=most)
+        return read_number(text, most=most) if text else otherwise
     except InvalidText:
         return otherwise
 

@@ -29,6 +29,9 @@ class GangAdapter(ABC, Generic[T]):
     labels: Labels | None = None
     """Labels of every root of this kind; None: any object of the kind may be a root."""
 
+    beside: type[Slim] | None = None
+    """A kind of objects that say more about roots of this kind: such a change concerns the root (`root_beside`)."""
+
     makes_roots: bool = False
     """True: gangs of this kind have no root until healthd creates one (`discover`)."""
 
@@ -39,7 +42,7 @@ class GangAdapter(ABC, Generic[T]):
     def read_any(self, obj: T) -> Root:
         """*obj* as a root, also when `is_root` is false. Unreadable data makes the root invalid; nothing is raised."""
         meta: ObjectMeta = obj.metadata  # type: ignore[attr-defined]  # every kind that is kept has it
-        root = metadata_of_root(RESOURCES[self.kind].kind, meta)
+        root = metadata_of_root(RESOURCES[self.kind].name, meta)
         try:
             return self.with_members(obj, root)
         except InvalidText as error:
@@ -64,6 +67,16 @@ class GangAdapter(ABC, Generic[T]):
         Several kinds may claim a pod; it belongs to the first kind of the table whose root exists.
         """
 
+    @property
+    def kind_name(self) -> str:
+        """As a recovery names it."""
+        return RESOURCES[self.kind].kind
+
+    def root_beside(self, obj: Any) -> str | None:
+        """The name of the root, in the same namespace, that the object *obj* of the kind `beside` is about."""
+        del obj
+        return None
+
     def pod_labels(self, name: str) -> Labels | None:
         """Labels of every pod of the root *name*, to list no other pods; None when the user chooses the labels."""
         del name
@@ -82,6 +95,10 @@ class GangAdapter(ABC, Generic[T]):
     @abstractmethod
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
         """Write the hint and let the gang run. When called again after a crash in between, it does what is missing."""
+
+    async def clear(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
+        """Remove what earlier attempts left in the way of the next one, at each start. Raises ClusterError."""
+        del cluster, root, hint
 
     async def discover(self, cluster: Cluster, namespace: str, name: str, pods: Sequence[Pod]) -> None:
         """

@@ -19,14 +19,19 @@ from healthd.core.api import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
     ANNOTATION_FENCE_TIMEOUT,
+    ANNOTATION_GPU_TIME,
+    ANNOTATION_GROW_BACK,
+    ANNOTATION_HANG,
     ANNOTATION_MAX_NO_ADVANCE,
     ANNOTATION_MIN_NODES,
+    ANNOTATION_ORIGINAL_SIZE,
     ANNOTATION_PLACEMENT,
     ANNOTATION_PROGRESS,
     ANNOTATION_RESTART,
     ANNOTATION_RESUME_FROM,
     ANNOTATION_RESUME_STEP,
     ANNOTATION_SAVES,
+    ANNOTATION_SILENCE,
     ANNOTATION_STOPPED_AT,
     ANNOTATION_STOPPED_BY,
     LABEL_RESTARTED,
@@ -36,8 +41,11 @@ from healthd.core.api import (
     PodTemplate,
     Toleration,
 )
+from healthd.core.api.gpu_time import GpuTime
 from healthd.core.api.save_stats import NO_SAVES, Saves
 from healthd.core.config import parse_duration
+from healthd.core.config.gangs import SilenceMode
+from healthd.core.hang.silence import Silence
 from healthd.core.recovery.gang import GangOptions, Root, StartHint
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.core.recovery.spares import reservation
@@ -47,8 +55,6 @@ V = TypeVar("V")
 
 OURS = "healthd.dev/"
 """The prefix of every annotation of healthd."""
-RESTARTED: Mapping[str, str] = {LABEL_RESTARTED: "true"}
-"""The label of the pod templates that carry a hint."""
 LONGEST_PLACEMENT = 192 * 1024
 """Bytes. All annotations of an object share 256 KiB; the Recovery has the placement in any case."""
 LONGEST_URL = 4096
@@ -90,8 +96,10 @@ def metadata_of_root(kind: str, meta: ObjectMeta) -> Root:
         checkpoint=notes.read(ANNOTATION_CHECKPOINT, _url) or "",
         checkpoint_format=notes.read(ANNOTATION_CHECKPOINT_FORMAT, _format) or "",
         max_no_advance=notes.read(ANNOTATION_MAX_NO_ADVANCE, read_number),
+        grow_back=meta.annotations.get(ANNOTATION_GROW_BACK) == "enabled",
         min_nodes=notes.read(ANNOTATION_MIN_NODES, partial(read_number, least=1)),
         fence_timeout=notes.read(ANNOTATION_FENCE_TIMEOUT, _duration),
+        hang=notes.read(ANNOTATION_HANG, _silence_mode),
     )
     return Root(
         ref=ref_of(kind, meta),
@@ -109,6 +117,9 @@ def metadata_of_root(kind: str, meta: ObjectMeta) -> Root:
         options=options,
         progress=_remembered(notes.get(ANNOTATION_PROGRESS), Progress) or NO_PROGRESS,
         saves=_remembered(notes.get(ANNOTATION_SAVES), Saves) or NO_SAVES,
+        silence=_remembered(notes.get(ANNOTATION_SILENCE), Silence),
+        gpu_time=_remembered(notes.get(ANNOTATION_GPU_TIME), GpuTime),
+        created_at=meta.creation_timestamp,
         invalid=tuple(notes.invalid),
     )
 
@@ -154,6 +165,7 @@ def start_notes(hint: StartHint) -> dict[str, str | None]:
         ANNOTATION_STOPPED_AT: None,
         ANNOTATION_ATTEMPT: str(hint.attempt),
         ANNOTATION_PLACEMENT: placement if placement and len(placement) <= LONGEST_PLACEMENT else None,
+        ANNOTATION_ORIGINAL_SIZE: str(hint.own_size) if hint.own_size is not None else None,
     }
 
 
@@ -172,10 +184,15 @@ def hint_of(template: PodTemplate) -> dict[str, str | None]:
     return {key: notes.get(key) for key in (ANNOTATION_ATTEMPT, ANNOTATION_RESUME_FROM, ANNOTATION_RESUME_STEP)}
 
 
+def restarted(ref: GangRef) -> dict[str, str]:
+    """The label of the pod templates that carry a hint: the admission policy knows by it whose pods they make."""
+    return {LABEL_RESTARTED: ref.uid}
+
+
 def template_patch(template: Json, hint: Mapping[str, str | None], ref: GangRef) -> dict[str, Any]:
     """The patch of a pod *template*, so that new pods have the *hint*, and may use the gang's spare."""
     tolerations = tolerating_reservation(template.get("spec", {}), ref)
-    metadata = {"annotations": dict(hint), "labels": dict(RESTARTED)}
+    metadata = {"annotations": dict(hint), "labels": restarted(ref)}
     return {"metadata": metadata, "spec": {"tolerations": tolerations}}
 
 
@@ -209,6 +226,12 @@ def _format(text: str) -> str:
 
 def _placement(text: str) -> dict[str, str]:
     return read_json(text, dict[str, str])
+
+
+def _silence_mode(text: str) -> SilenceMode:
+    if text not in set(SilenceMode):
+        raise InvalidText(f"{shown(text)} is not one of {', '.join(sorted(SilenceMode))}")
+    return SilenceMode(text)
 
 
 def _duration(text: str) -> timedelta:

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from healthd.cluster.port import Cluster, Forbidden, Invalid, Labels
 from healthd.core.api import (
     ANNOTATION_LAUNCHER_OF,
@@ -33,8 +35,10 @@ from healthd.core.api import (
     ObjectMeta,
     Pod,
 )
+from healthd.core.api.workloads import may_own_a_root
 from healthd.core.recovery.gang import Root, RootOutcome, StartHint
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER
+from healthd.core.untrusted import shown
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
     checked_world,
@@ -44,12 +48,11 @@ from healthd.gangs.annotations import (
     stop_notes,
     template_patch,
 )
+from healthd.gangs.started_jobs import patch_template
 from healthd.gangs.volumes import read_mounts
 
 LABEL_JOB_NAME = "batch.kubernetes.io/job-name"
 """On every pod that the Job controller creates."""
-MAY_OWN_A_ROOT = frozenset({"CronJob"})
-"""Kinds that create Jobs and never change them again. Other controllers of a Job undo changes to it."""
 
 
 class JobAdapter(GangAdapter[Job]):
@@ -78,6 +81,7 @@ class JobAdapter(GangAdapter[Job]):
             template_resumes_from=obj.spec.template.metadata.annotations.get(ANNOTATION_RESUME_FROM, ""),
             started_at=obj.status.start_time,
             has_begun=obj.status.start_time is not None,
+            invalid=(*root.invalid, *managed_elsewhere(obj.spec.managed_by, "kubernetes.io/job-controller")),
             terms=ONE_SERVER if ANNOTATION_RUN_OPTIONS in obj.metadata.annotations else KUBERNETES,
         )
 
@@ -102,7 +106,9 @@ class JobAdapter(GangAdapter[Job]):
         spec: dict[str, Any] = {"suspend": False, "template": template}
         if hint.placement and len(hint.placement) != root.world:
             spec |= {"parallelism": len(hint.placement), "completions": len(hint.placement)}
-        await self.patch(cluster, root, {"metadata": {"annotations": start_notes(hint)}, "spec": spec})
+        patch = {"metadata": {"annotations": start_notes(hint)}, "spec": spec}
+        read = replace(job.metadata, uid=root.ref.uid, resource_version=root.resource_version)
+        await patch_template(cluster, read, patch)
 
     async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:  # noqa: ARG002 - protocol
         """Remove an old hint from the template of a Job that its user has suspended and may resume weeks later."""
@@ -126,7 +132,14 @@ def world_of(spec: JobSpec) -> int:
 
 def is_controlled(meta: ObjectMeta) -> bool:
     """Another object creates and restarts it: that object is the root, or healthd does not manage it."""
-    return any(owner.controller and owner.kind not in MAY_OWN_A_ROOT for owner in meta.owner_references)
+    return any(owner.controller and not may_own_a_root(owner) for owner in meta.owner_references)
+
+
+def managed_elsewhere(manager: str, usual: str) -> tuple[str, ...]:
+    """Why a root that another controller than the *usual* one runs is left alone; empty where that one does."""
+    if manager in ("", usual):
+        return ()
+    return (f"it is managed by {shown(manager)} and not by {usual}, such as MultiKueue in another cluster",)
 
 
 def _standing(job: Job) -> set[str]:

@@ -19,15 +19,15 @@ from healthd.core.api import JobSet, JobSpec, Pod
 from healthd.core.recovery.gang import ClaimMount, Numbered, Root, RootOutcome, StartHint
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
-    RESTARTED,
     checked_world,
     concerns_us,
     hint_annotations,
+    restarted,
     start_notes,
     stop_notes,
     tolerating_reservation,
 )
-from healthd.gangs.job import is_controlled, world_of
+from healthd.gangs.job import is_controlled, managed_elsewhere, world_of
 from healthd.gangs.volumes import read_mounts
 
 LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
@@ -62,6 +62,10 @@ class JobSetAdapter(GangAdapter[JobSet]):
             started_at=held.last_transition_time if held and not is_held else obj.metadata.creation_timestamp,
             mounts=tuple(dict.fromkeys(mount for part in parts for mount in part.mounts)),
             has_begun=not is_held,
+            invalid=(
+                *root.invalid,
+                *managed_elsewhere(obj.spec.managed_by, "jobset.sigs.k8s.io/jobset-controller"),
+            ),
         )
 
     def root_name(self, pod: Pod) -> str | None:
@@ -120,7 +124,7 @@ def _hinted(job: dict[str, Any], root: Root, hint: StartHint) -> dict[str, Any]:
     hints = {key: value or "" for key, value in hint_annotations(hint).items() if value is not None or key in notes}
     pods = template["spec"]
     metadata = template.get("metadata", {})
-    labels = {**metadata.get("labels", {}), **RESTARTED}
+    labels = {**metadata.get("labels", {}), **restarted(root.ref)}
     hinted = {
         **template,
         "metadata": {**metadata, "labels": labels, "annotations": {**notes, **hints}},

@@ -40,6 +40,7 @@ from healthd.core.api import (
 from healthd.core.recovery.gang import Root, RootOutcome, StartHint, attempt_of, is_plain_member, will_not_run
 from healthd.core.untrusted import InvalidText, read_text, shown
 from healthd.gangs.adapter import GangAdapter
+from healthd.gangs.airflow import airflow_trouble
 from healthd.gangs.annotations import (
     LONGEST_NAME,
     attempt_on,
@@ -47,6 +48,7 @@ from healthd.gangs.annotations import (
     hint_annotations,
     start_notes,
 )
+from healthd.gangs.kueue import queue_trouble
 from healthd.gangs.manifests import GATE, made_again, mounts_in, packed, remembered, unpacked
 
 OPTIONS = (
@@ -83,6 +85,7 @@ class PodGangAdapter(GangAdapter[PodGang]):
             options=dataclasses.replace(root.options, min_nodes=None),
             companions={member.name: member.uid for member in obj.spec.members},
             mounts=mounts_in(obj.spec.manifests),
+            hint_labels={LABEL_GANG: root.ref.name},
         )
 
     async def complete(self, cluster: Reader, root: Root) -> Root:
@@ -95,7 +98,10 @@ class PodGangAdapter(GangAdapter[PodGang]):
         gone = tuple(name for name in root.seats if name not in names)
         is_gone = not pods and any(root.companions.values())
         ending = RootOutcome.COMPLETE if 0 < root.world <= done else RootOutcome.NOT_ENDED
-        return dataclasses.replace(root, ending=ending, deleting=root.deleting or is_gone, gone=gone)
+        queued = tuple(dict.fromkeys(why for pod in pods for why in queue_trouble(pod.metadata)))
+        by_airflow = {why for pod in pods for why in airflow_trouble(pod.metadata.labels)} if root.indexes else set()
+        invalid = (*root.invalid, *queued, *sorted(by_airflow))
+        return dataclasses.replace(root, ending=ending, deleting=root.deleting or is_gone, gone=gone, invalid=invalid)
 
     def root_name(self, pod: Pod) -> str | None:
         """The value of its label, when the pod has no controller."""

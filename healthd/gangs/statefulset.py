@@ -27,7 +27,7 @@ from healthd.core.api import (
     StatefulSetManifest,
 )
 from healthd.core.recovery.gang import Numbered, Root, StartHint
-from healthd.core.recovery.placement import BESIDE
+from healthd.core.recovery.growth import BESIDE
 from healthd.core.untrusted import LARGEST_GANG, InvalidText, read_number, read_text
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
@@ -42,6 +42,8 @@ from healthd.gangs.annotations import (
     template_patch,
 )
 from healthd.gangs.job import is_controlled, read_job
+from healthd.gangs.kueue import queue_trouble
+from healthd.gangs.started_jobs import patch_template
 from healthd.gangs.volumes import read_mounts
 
 
@@ -66,8 +68,10 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
             indexes=(Numbered("", (world,)),),
             options=dataclasses.replace(root.options, restart=root.options.restart and not loses_volumes(obj)),
             companions={launcher: ""} if launcher else {},
+            hint_labels={LABEL_GANG: root.ref.name},
             mounts=read_mounts(obj.spec.template.spec),
             has_begun=is_observed,
+            invalid=(*root.invalid, *queue_trouble(obj.metadata)),
         )
 
     async def complete(self, cluster: Reader, root: Root) -> Root:
@@ -115,7 +119,7 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
                 whole = await cluster.get(JobManifest, name, root.ref.namespace)
                 spec = {"suspend": False, "template": template_patch(whole.spec.get("template", {}), hint, root.ref)}
                 notes = {ANNOTATION_STOPPED_BY: None, ANNOTATION_ATTEMPT: str(root.attempt)}
-                await _patch_launcher(cluster, root, name, job.metadata.resource_version, spec, notes)
+                await patch_template(cluster, job.metadata, {"metadata": {"annotations": notes}, "spec": spec})
 
 
 def loses_volumes(stateful: StatefulSet) -> bool:

@@ -111,6 +111,11 @@ class CheckpointFolder:
             self.seen = seen
             log.debug("checkpoint.seen", path=seen.path, step=seen.step)
 
+    @property
+    def changed_ns(self) -> int:
+        """The time of the last change of the folder that was seen. 0: it was not there yet."""
+        return self._last.changed_ns if self._last else 0
+
     async def missing(self, root: Root) -> list[RejectedCheckpoint]:
         """
         Stand-ins for checkpoints that existed, when no checkpoint is found now. Empty when none ever existed.

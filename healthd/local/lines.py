@@ -122,10 +122,16 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
         "the healthd before this one was killed: run {name} goes on from the newest checkpoint that loads"
     ),
     "run.places": _text,
+    "run.page": _filled("live page: {url}"),
     "run.threads": _filled("each rank gets OMP_NUM_THREADS={OMP_NUM_THREADS}, as with torchrun; set it to choose"),
     "run.restarted": _text,
     "run.held": _filled("{text}\nthe way out: {note}"),
     "run.message": _text,
+    "run.hangs": _filled("{text}\n{note}"),
+    "run.hang_located": _text,
+    "run.works_again": _text,
+    "run.straggler": _text,
+    "run.straggler_over": _text,
     "run.stops": _filled("the ranks are asked to end, and get {grace}; a second Ctrl-C ends them at once"),
     "run.hurries": _filled("asked twice: what is left of the ranks is killed"),
     "run.stopped": _filled("run {name} was stopped at {at}; {note}"),
@@ -169,6 +175,11 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "cycle.failed": _filled("something inside healthd failed, and is tried again: {error}"),
     # The restart itself has its own line.
     "recovery.opened": _silence,
+    "alert.not_sent": lambda event: (
+        f"{event['sink']} was not alerted: {event['error']}; it is tried again" if event.get("failures") == 1 else ""
+    ),
+    "alert.dead_letter": _filled("{sink} is not alerted any more to {title}: {error}"),
+    "alerts.unsent": _filled("{messages} messages to alert services were not sent; {note}"),
     "notify.failed": _filled("--notify {target} failed: {why}; the run goes on"),
 }
 """The sentence for each event."""

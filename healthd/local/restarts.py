@@ -27,12 +27,16 @@ LONG_WAIT = timedelta(seconds=5)
 
 
 class RunMessageKind(StrEnum):
-    """The subject of a line. `--notify` reports the first four, too."""
+    """The subject of a line. `--notify` reports the first six, too."""
 
     RESTART = "restart"
     HOLD = "hold"
     GIVE_UP = "give-up"
     DONE = "done"
+    HANG = "hang"
+    """No rank works any more."""
+    STRAGGLER = "straggler"
+    """The ranks wait for one of them in every step."""
     SLOW = "slow"
     FAILED = "failed"
     """A restart ended before all ranks ran."""
@@ -277,6 +281,11 @@ def way_out(hold: Hold | None, slot: str = "") -> str:
             )
         case Hold.BUDGET:
             return f"after a repair say `healthd repair {slot or 'SLOT'}`, or raise quarantine.budget"
+        case Hold.PROGRAM:
+            return (
+                "look at the stacks of the ranks now, for nothing was stopped (`py-spy dump --pid PID`); mend the "
+                "program or its data, stop the run with Ctrl-C, and give the same command again"
+            )
         case Hold.BREAKER:
             return "many faults at once have one cause as a rule: look for it; it goes on by itself when they cease"
         case _:

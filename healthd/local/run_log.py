@@ -5,21 +5,32 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 
 from healthd.clock import Clock
-from healthd.cluster.port import Cluster, NotFound
+from healthd.cluster.port import Cluster, ClusterError, NotFound
 from healthd.controller.checkpoints.mounted import FileCheckpoints
-from healthd.core.api import ChosenCheckpoint, Job, Pod, Recovery
+from healthd.core.api import ANNOTATION_SILENCE, ChosenCheckpoint, Job, Pod, Recovery
+from healthd.core.hang.describe import why_hang
+from healthd.core.hang.silence import Silence
+from healthd.core.hang.straggler_text import minutes
+from healthd.core.hang.straggler_text import sentence_of as straggler_sentence
+from healthd.core.hang.stragglers import Straggler
+from healthd.core.printable import printable
 from healthd.core.recovery.gang import Root, attempt_of
+from healthd.core.recovery.suspicion import again_text
 from healthd.gangs.job import read_job
 from healthd.local.endings import doubts, left_early, step_text, unsaved
 from healthd.local.environment import threads_env
 from healthd.local.gang import NAMESPACE, RunSpec, resumed_from
+from healthd.local.hang.record import ANNOTATION_HANG, HangRecord, encoded, sentence_of
+from healthd.local.hang.stragglers import ANNOTATION_STRAGGLERS, StragglerRecord
 from healthd.local.known import known_runs, who_saved
 from healthd.local.memory import ANNOTATION_FINISHED_WITH, ANNOTATION_SEEN, NOTHING_SEEN, note_of, remembered, seen_of
 from healthd.local.notify import Facts
@@ -56,6 +67,7 @@ class RunLog:
         self._checkpoints = checkpoints
         self._runs = runs
         self._left = Once()
+        self._stragglers = StragglerRecord()
         self._notify_user = notify
         self._restarts = Restarts(spec.nproc)
         self._began_at = clock.now()
@@ -160,6 +172,63 @@ class RunLog:
                 step=message.step,
                 **more,
             )
+
+    async def silent(self, silence: Silence, *, restarts: bool) -> None:
+        """Log a hang when it begins and when it is over, and record it for `healthd explain`."""
+        await self._annotate(ANNOTATION_SILENCE, msgspec.json.encode(silence).decode())
+        if silence.was_stopped:
+            return
+        if silence.ended_at is not None:
+            quiet = spoken(silence.ended_at - silence.since)
+            log.info("run.works_again", text=f"the ranks work again, after {quiet}", since=silence.since.isoformat())
+            return
+        text = f"the run hangs: {why_hang(silence)}"
+        states = {member.rank: member.state.value for member in silence.members}
+        note = self._way_out_of_hang(restarts=restarts)
+        log.warning("run.hangs", text=text, note=note, since=silence.since.isoformat(), ranks=states)
+
+    async def located(self, silence: Silence, record: HangRecord, *, restarts: bool) -> None:
+        """Log and notify who holds up the others in *silence*, or why no rank is named, and record it for explain."""
+        text = "; ".join(filter(None, [sentence_of(record.location), await self._suspected_before(record)]))
+        suspects = [suspect.rank for suspect in record.location.suspects]
+        log_it = log.warning if suspects else log.info
+        log_it("run.hang_located", text=text, suspects=suspects, since=silence.since.isoformat())
+        why = why_hang(silence)
+        named = ",".join(map(str, suspects)) or None
+        message, hint = f"the run hangs: {why}; {text}", self._way_out_of_hang(restarts=restarts)
+        self._notify(RunMessageKind.HANG, message, why=f"{why}; {text}", hint=hint, suspects=named)
+        await self._annotate(ANNOTATION_HANG, encoded(record))
+
+    async def straggler(self, straggler: Straggler) -> None:
+        """Log and notify a rank that the others wait for, log its end, and record both for `healthd explain`."""
+        await self._annotate(ANNOTATION_STRAGGLERS, self._stragglers.encoded_with(straggler))
+        if straggler.was_stopped:
+            return
+        fields = {"rank": straggler.rank, "since": straggler.since.isoformat()}
+        if straggler.ended_at is not None:
+            slow = minutes(straggler.since, straggler.ended_at)
+            text = f"rank {printable(straggler.rank)} keeps up with the others again, after {slow}"
+            log.info("run.straggler_over", text=text, **fields)
+            return
+        text = straggler_sentence(straggler)
+        log.warning("run.straggler", text=text, slower=round(straggler.slower, 3), **fields)
+        hint = f"nothing is done about it; `healthd explain {self._spec.name}` shows it"
+        self._notify(RunMessageKind.STRAGGLER, text, why=text, hint=hint, suspects=straggler.rank)
+
+    async def _suspected_before(self, record: HangRecord) -> str:
+        with suppress(ClusterError):
+            return again_text(record.location.nodes, (await self._cluster.list(Recovery, namespace=NAMESPACE)).items)
+        return ""
+
+    async def _annotate(self, name: str, text: str) -> None:
+        note = {"metadata": {"annotations": {name: text}}}
+        with suppress(ClusterError):  # the line in the log is what matters
+            await self._cluster.patch(Job, self._spec.name, note, namespace=NAMESPACE)
+
+    def _way_out_of_hang(self, *, restarts: bool) -> str:
+        if restarts:
+            return "it is restarted once its usual pauses are known (hang.silence: restart)"
+        return f"nothing is done about it; `healthd explain {self._spec.name}` shows it, and --hang restart restarts"
 
     def _notify(self, kind: RunMessageKind, message: str, **facts: str | float | None) -> None:
         """Send a notification: the facts of every kind, and the own facts of this kind."""

@@ -12,6 +12,7 @@ import contextlib
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -20,6 +21,7 @@ from healthd.agent.agent import Agent
 from healthd.agent.dependencies import AgentDependencies
 from healthd.agent.judge import NodeFacts
 from healthd.agent.listen import Listener, common_cursor
+from healthd.alerts.sink import Sink
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster
@@ -36,7 +38,9 @@ from healthd.core.api import (
     Slim,
 )
 from healthd.core.config import Config
+from healthd.core.config.gangs import SilenceMode
 from healthd.gangs import ADAPTERS
+from healthd.local.alerts import RunAlerts
 from healthd.local.checkpoint_folder import CheckpointFolder, WatchedCheckpoints
 from healthd.local.gang import (
     NAMESPACE,
@@ -44,9 +48,14 @@ from healthd.local.gang import (
     RunCompleted,
     RunSpec,
 )
+from healthd.local.hang.evidence import HangLocator, dumps_in
+from healthd.local.hang.nccl_ranks import port_in
+from healthd.local.hang.stragglers import StragglerWatch
+from healthd.local.hang.watch import HangWatch, RankActivity
 from healthd.local.jobs.controller import JobController
 from healthd.local.machine import Machine
 from healthd.local.notify import Notifier
+from healthd.local.page import RunPage
 from healthd.local.processes.runner import ProcessRunner
 from healthd.local.restarts import spoken
 from healthd.local.run_log import RunLog
@@ -79,10 +88,13 @@ class LocalRuntime:
         clock: Clock,
         runs: Path | None = None,
         notify: Sequence[str] = (),
+        sinks: Sequence[Sink] = (),
+        announce_page: Callable[[str], None] | None = None,
     ) -> None:
         """
         *runs* is the folder where other runs keep their state: a checkpoint may be from one of them. *notify* is the
-        list of notification targets.
+        list of notification targets, *sinks* are the alert services of `alerts.sinks`. *announce_page* gets the address
+        of the live page, which is logged otherwise.
         """
         self.spec = spec
         self.cluster = cluster
@@ -116,8 +128,13 @@ class LocalRuntime:
         )
         self._witnesses = LocalWitnesses(self._listener, self._agents)
         self._jobs = JobController(cluster, new_suffix=machine.new_suffix, free_port=machine.free_port)
+        self._controller_wakes = asyncio.Event()
+        self._hangs = self._make_hang_watch()
         self._controller = self._make_controller()
         self._prechecks = self._make_prechecks()
+        self._alerts = RunAlerts(spec.name, cluster, clock, self._controller, config, sinks, self.metrics)
+        self._page = RunPage(spec.name, config, cluster, clock, self._controller)
+        self._announce_page = announce_page or (lambda url: log.info("run.page", url=url))
 
     def stop(self) -> None:
         """
@@ -136,16 +153,21 @@ class LocalRuntime:
             raise RefusedToStart(step.why)
         if isinstance(step, RunCompleted):
             await self._log.done()
-            return 0
+            async with self._alerts.sending():  # what an earlier start could not send
+                return 0
         now = self._clock.now()
         await register(self.cluster, self._machine.slots, boot_id=self._machine.boot_id, now=now)
         for agent in self._agents:
             await agent.load(now)
         self.metrics.quarantine_budget.set(self._config.quarantine.budget)
         ready_checks = {"kernel_log": self._listener.trouble}
-        async with self._notifier.sending():
+        async with self._notifier.sending(), self._alerts.sending():
             await self._log.skip_the_past()
-            async with serving(self._config.http, self.metrics, ready_checks), self._working():
+            async with (
+                serving(self._config.http, self.metrics, ready_checks),
+                self._page.serving(self._announce_page),
+                self._working(),
+            ):
                 await self._start.begin(step)
                 self._log.launch(self._machine.environ)
                 code = await self._until_over()
@@ -186,20 +208,20 @@ class LocalRuntime:
     @contextlib.asynccontextmanager
     async def _working(self) -> AsyncIterator[None]:
         """Run all loops until the block ends. Then stop every process of a rank, and wait until it is gone."""
-        controller_wakes = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
                 loops = [
                     group.create_task(self._runner.run(), name="runner"),
                     group.create_task(self._loop([Job, Pod, Node], self._jobs.cycle), name="jobs"),
                     group.create_task(
-                        self._loop(WATCHED, self._controller.reconcile_all, controller_wakes), name="controller"
+                        self._loop(WATCHED, self._reconcile_all, self._controller_wakes), name="controller"
                     ),
-                    group.create_task(self._controller.reads.run(lambda _: controller_wakes.set()), name="reads"),
+                    group.create_task(self._controller.reads.run(lambda _: self._controller_wakes.set()), name="reads"),
                     group.create_task(self._loop([Node], self._witnesses.cycle, self._agents_wake), name="agents"),
                     group.create_task(self._listen(), name="kernel log"),
                     group.create_task(self._prechecks.run(), name="prechecks"),
                     group.create_task(self._watch_folder(), name="checkpoint folder"),
+                    group.create_task(self._hangs.run(), name="hangs"),
                 ]
                 yield
                 for loop in loops:
@@ -214,6 +236,13 @@ class LocalRuntime:
         wake: asyncio.Event | None = None,
     ) -> None:
         await cycle_on_change(self.cluster, self._clock, kinds, cycle, wake or asyncio.Event())
+
+    async def _reconcile_all(self, now: datetime) -> timedelta:
+        try:
+            return await self._controller.reconcile_all(now)
+        finally:
+            self._alerts.changed()
+            self._page.changed()
 
     async def _watch_folder(self) -> None:
         await self._folder.run(self.cluster, self._clock, self.spec.name, NAMESPACE)
@@ -263,6 +292,23 @@ class LocalRuntime:
             start_fresh=self._config.recovery.start_fresh,
         )
 
+    def _make_hang_watch(self) -> HangWatch:
+        policy = self._config.hang
+        restarts = policy.silence is SilenceMode.RESTART
+        dumps = dumps_in(self._machine.environ, self.spec.working_dir)
+        port = port_in(self._machine.environ.get("NCCL_RAS_ADDR", ""))
+
+        return HangWatch(
+            policy,
+            self._clock,
+            running=self._runner.running,
+            saved=lambda: self._folder.changed_ns,
+            report=partial(self._log.silent, restarts=restarts),
+            locate=HangLocator(partial(self._log.located, restarts=restarts), dumps=dumps, ras_port=port).locate,
+            wake=self._controller_wakes.set,
+            stragglers=StragglerWatch(policy, self._log.straggler),
+        )
+
     def _make_controller(self) -> Reconciler:
         dependencies = ReconcilerDependencies(
             cluster=self.cluster,
@@ -270,7 +316,8 @@ class LocalRuntime:
             adapters=ADAPTERS,
             checkpoints=self._checkpoints,
             metrics=self.metrics,
-            activity=self._runner,
+            has_rhythms=False,
+            activity=RankActivity(self._runner, self._hangs, self._config.hang),
             witnesses=self._witnesses,
         )
         return Reconciler(dependencies, self._config)

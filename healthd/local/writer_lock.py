@@ -28,6 +28,7 @@ import msgspec
 import structlog
 
 from healthd.core.printable import printable
+from healthd.probes.process_stat import read_stat
 
 log = structlog.get_logger(__name__)
 
@@ -277,10 +278,8 @@ def _lives(writer: LockRecord) -> bool:
 
 def _started(pid: int) -> int:
     """The start time of process *pid*, in ticks since boot. 0 when there is no such process."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return 0
+    process = read_stat(pid)
+    return process.started if process is not None else 0
 
 
 def _is_held_by_living(taken: _Taken, writer: LockRecord | None) -> bool:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from healthd.core.node.pod_groups import PodGroup, PodGroups
 from healthd.core.node.pod_liveness import ContainerTasks, PodTasks
 from healthd.probes.errors import CannotRead
 from healthd.probes.sysfs import KeptOpen, read_text
@@ -51,6 +52,8 @@ class PodProcesses:
         self._pods: list[_Pod] = []
         self._last: list[PodTasks] = []
         self._read_file = KeptOpen()
+        self.groups = PodGroups(str(root), False, {})
+        """As of the last list: another object after each. Kept when a list fails that may work the next time."""
 
     def read(self) -> list[PodTasks]:
         """
@@ -62,6 +65,7 @@ class PodProcesses:
             return self._read()
         except CannotRead:
             self._forget()
+            self.groups = PodGroups(str(self._root), False, {})  # there are none, or they are another machine's
             raise
         except OSError as error:
             self._forget()
@@ -111,6 +115,9 @@ class PodProcesses:
             raise self._not_among_them()
         self._top = list(pods)
         self._pods = [pod for inside in pods.values() for pod in inside]
+        hierarchy = _hierarchy(self._root)
+        known = {pod.uid: pod.group_below(hierarchy) for pod in self._pods}
+        self.groups = PodGroups(str(self._root), _is_v2(self._root), known)
 
     def _pods_in(self, folder: str) -> Iterator[_Pod]:
         self._listed[folder] = _links(folder)  # before its list: a change meanwhile is seen the next time
@@ -158,6 +165,11 @@ class _Pod:
         self.is_stale = False
         """There are other containers than those listed."""
 
+    def group_below(self, hierarchy: str) -> PodGroup:
+        """Where it is, in a tree that begins at *hierarchy*."""
+        containers = frozenset(folder.rpartition("/")[2] for folder in self._containers)
+        return PodGroup(self._folder.removeprefix(hierarchy), containers)
+
     def read(self, read: Callable[[str], str]) -> PodTasks:
         """Raises _Vanished, and OSError when its tasks are not counted."""
         tasks, last = _tasks(self._folder, self._file, read), self._last
@@ -187,7 +199,11 @@ def _links_if_any(folder: str) -> _Links | None:
 
 def _hierarchy(root: Path) -> str:
     """Version 2 is one tree. Of version 1, the tree of the controller that counts tasks."""
-    return str(root if (root / "cgroup.controllers").exists() else root / "pids")
+    return str(root if _is_v2(root) else root / "pids")
+
+
+def _is_v2(root: Path) -> bool:
+    return (root / "cgroup.controllers").exists()
 
 
 def _kubepods(folder: str, depth: int) -> Iterator[str]:

@@ -106,10 +106,12 @@ class KeptOpen:
     """
     A Read that keeps its files open: the kernel makes the text anew for each read from the beginning.
 
-    A device that went away answers ENODEV to readers of its open files. Then the path is opened anew, once.
+    A device that went away answers ENODEV to readers of its open files. Then the path is opened anew, once. *most*:
+    bytes of one file that are read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = PAGE) -> None:
+        self._most = most
         self._open: dict[str, int] = {}
 
     def __call__(self, path: str) -> str:
@@ -132,7 +134,7 @@ class KeptOpen:
             self._close(path)
 
     def _read(self, descriptor: int) -> str:
-        return os.pread(descriptor, PAGE, 0).decode(errors="replace").strip()
+        return os.pread(descriptor, self._most, 0).decode(errors="replace").strip()
 
     def _close(self, path: str) -> None:
         os.close(self._open.pop(path))

@@ -3,7 +3,8 @@ The only module that creates HTTP servers, each with limits that no client can e
 
 A server answers GET requests for a fixed set of paths, read-only. One connection carries one request. It is closed
 after the answer, or aborted at its deadline: so one deadline covers late headers, endless bodies and clients that do
-not read. When there are too many connections, the address with the most connections loses its oldest one. So a flood
+not read. A stream (`StreamHandler`) has no such deadline: it bounds what it keeps and how long it waits by itself.
+When there are too many connections, the address with the most connections loses its oldest one. So a flood
 from one address takes no slot of another, and a client that sends its request at once is answered before it is aborted.
 """
 
@@ -15,7 +16,7 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -28,6 +29,11 @@ log = structlog.get_logger(__name__)
 
 PageHandler = Callable[[web.BaseRequest], web.Response]
 """Answers one request, quickly and without I/O: the event loop is blocked meanwhile."""
+StreamHandler = Callable[[web.BaseRequest, Callable[[], None]], Awaitable[web.StreamResponse]]
+"""
+Answers one request, and may wait. Its second argument lifts the deadline of the connection: a handler calls it once it
+has admitted the client, and drops a client that does not read.
+"""
 
 _CLOSE_SECONDS = 1.0
 """How long an answer in progress may take when the server closes."""
@@ -79,12 +85,17 @@ class Server:
         await self.close()
 
 
-async def serve(address: str, pages: Mapping[str, PageHandler], limits: ServerLimits = LIMITS) -> Server:
+async def serve(
+    address: str,
+    pages: Mapping[str, PageHandler],
+    limits: ServerLimits = LIMITS,
+    streams: Mapping[str, StreamHandler] | None = None,
+) -> Server:
     """Listen on *address*, such as `127.0.0.1:9400`. Raises AddressError when this is not possible."""
     wanted = parse_address(address)
     listening = await _listen(wanted)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)  # each connection inherits it
-    runner = web.ServerRunner(_BoundedServer(pages, limits), shutdown_timeout=_CLOSE_SECONDS)
+    runner = web.ServerRunner(_BoundedServer(pages, limits, streams or {}), shutdown_timeout=_CLOSE_SECONDS)
     try:
         await runner.setup()
         await web.SockSite(runner, listening, backlog=_ACCEPTED_AT_ONCE).start()
@@ -99,7 +110,9 @@ async def serve(address: str, pages: Mapping[str, PageHandler], limits: ServerLi
 class _BoundedServer(web.Server):
     """Applies the limits to every connection, in any state."""
 
-    def __init__(self, pages: Mapping[str, PageHandler], limits: ServerLimits) -> None:
+    def __init__(
+        self, pages: Mapping[str, PageHandler], limits: ServerLimits, streams: Mapping[str, StreamHandler]
+    ) -> None:
         super().__init__(
             self._answer,
             request_factory=_request,
@@ -112,6 +125,7 @@ class _BoundedServer(web.Server):
             max_headers=limits.headers,
         )
         self._pages = pages
+        self._streams = streams
         self._limits = limits
         self._open: dict[web.RequestHandler, _Connection] = {}
 
@@ -134,15 +148,33 @@ class _BoundedServer(web.Server):
         ended.deadline.cancel()
         ended.transport.abort()
 
-    async def _answer(self, request: web.BaseRequest) -> web.Response:
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        stream = self._streams.get(request.path)
+        if stream is not None and request.method == hdrs.METH_GET:
+            return await self._stream(request, stream)
         answer = self._page(request)
         answer.force_close()
         return answer
 
+    async def _stream(self, request: web.BaseRequest, stream: StreamHandler) -> web.StreamResponse:
+        connection = self._open.get(request.protocol)
+        try:
+            answer = await stream(request, connection.deadline.cancel if connection else _nothing)
+        except ConnectionError:
+            raise
+        except Exception:
+            log.exception("http.page_failed", path=request.path)
+            answer = web.Response(status=500)
+        if not answer.prepared:
+            answer.force_close()
+        return answer
+
     def _page(self, request: web.BaseRequest) -> web.Response:
         page = self._pages.get(request.path)
+        if request.path in self._streams:
+            return web.Response(status=405, headers={hdrs.ALLOW: hdrs.METH_GET})
         if page is None:
-            return web.Response(status=404, text=f"healthd: {' '.join(self._pages)}\n")
+            return web.Response(status=404, text=f"healthd: {' '.join([*self._pages, *self._streams])}\n")
         if request.method not in _READ_ONLY:
             return web.Response(status=405, headers={hdrs.ALLOW: ", ".join(_READ_ONLY)})
         try:
@@ -157,6 +189,10 @@ def _request(message: Any, payload: Any, caller: web.RequestHandler, writer: Any
     if caller.transport is not None:  # else it is already closed
         caller.transport.pause_reading()
     return web.BaseRequest(message, payload, caller, writer, task, asyncio.get_running_loop())
+
+
+def _nothing() -> None:
+    """The connection is already closed, and has no deadline."""
 
 
 class _Connection(NamedTuple):

@@ -24,8 +24,10 @@ from healthd.core.api import (
     Lease,
     Node,
     NodeHealth,
+    PodRhythm,
     Taint,
 )
+from healthd.core.api.health import MemberState
 from healthd.core.api.model import KernelRecord
 from healthd.core.backoff import Jitter
 from healthd.core.config import QuarantinePolicy
@@ -394,6 +396,24 @@ async def test_pods_that_come_and_go_are_published_as_proof(watching: Watching) 
 
     status = (await watching.ground_truth.get(NodeHealth, "node-a")).status
     assert (status.live_pods, [end.uid for end in status.gone_pods]) == ([], ["uid-of-a-pod"])
+
+
+async def test_a_gang_that_falls_silent_costs_one_write_and_what_was_silent_is_unknown_when_it_is_not_sampled(
+    watching: Watching,
+) -> None:
+    works = [PodRhythm(uid=uid, state=MemberState.WORKING, period=2) for uid in ("a", "b")]
+    silent = [PodRhythm(uid=uid, state=MemberState.SILENT, since=watching.clock.now()) for uid in ("a", "b")]
+    watching.agent.state.ingest_rhythms(works, watching.clock.now())
+    await watching.sample_until(timedelta(seconds=3))
+    watching.cluster.noted()
+    assert watching.agent.state.ingest_rhythms(silent, watching.clock.now())
+    await watching.look()
+
+    assert watching.cluster.noted() == ["patch NodeHealth/status"]
+    assert (await watching.ground_truth.get(NodeHealth, "node-a")).status.rhythms == silent
+
+    await watching.sample_until(timedelta(minutes=2))
+    assert (await watching.ground_truth.get(NodeHealth, "node-a")).status.rhythms == []
 
 
 async def test_the_next_life_knows_which_pods_were_alive(watching: Watching) -> None:

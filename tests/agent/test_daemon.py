@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -12,13 +12,27 @@ import pytest
 
 from healthd.agent.daemon import READ_PODS_EVERY, REPORT_WITHIN, AgentDaemon, NodeSources
 from healthd.agent.probing import Probe
+from healthd.agent.rhythms import Usages
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable, Unusable
-from healthd.core.api import ANNOTATION_QUARANTINE, Device, KernelLogCursor, Nic, Node, NodeHealth, Occurrence, Slim
+from healthd.core.api import (
+    ANNOTATION_QUARANTINE,
+    Device,
+    KernelLogCursor,
+    Nic,
+    Node,
+    NodeHealth,
+    Occurrence,
+    PodRhythm,
+    Slim,
+)
 from healthd.core.api.model import Verdict
 from healthd.core.config import Config, HttpPolicy, ProbesPolicy
 from healthd.core.diagnosis.readings import Reading, Sample
+from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY
+from healthd.core.hang.samples import Usage
 from healthd.core.node.pod_liveness import PodTasks
+from healthd.core.node.reporting import quiet_pods
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import open_kmsg
 from healthd.probes.klog.log import KernelLog
@@ -27,7 +41,7 @@ from healthd.probes.nvml.inventory import NvmlInventory
 from healthd.telemetry.address import AddressError
 from tests.agent.request_log import CountingCluster
 from tests.builders import a_node
-from tests.fakes import ManualClock, counting_uids, settle
+from tests.fakes import START, ManualClock, counting_uids, settle
 
 T = TypeVar("T", bound=Slim)
 
@@ -58,6 +72,7 @@ class Machine:
         self.pipe = KernelLogPipe(clock)
         self.refusal: CannotRead | None = None
         self.pods: list[PodTasks] | None = None
+        self.usages: Usages | None = None
         self.inventory = NvmlInventory(devices=[GPU])
         self.nics: list[Nic] | None = []
         self.gpu = Gauge()
@@ -73,6 +88,7 @@ class Machine:
             open_kernel_log=self._open,
             read_inventory=lambda: self.inventory,
             read_pods=self._read_pods,
+            pod_usages=self.usages,
             read_nics=self._read_nics,
             make_probes=self._make_probes,
         )
@@ -150,6 +166,14 @@ class Node1:
         """How many the agent has taken in."""
         [counter] = self.daemon.metrics.kernel_records.collect()
         return counter.samples[0].value
+
+    async def answers_of_threads(self) -> None:
+        """Return once the rhythms were read that are due by now."""
+        usages = self.machine.usages
+        assert isinstance(usages, Rank)
+        while self.clock.now() >= usages.read_next:
+            await settle()
+        await settle()
 
     def troubles(self) -> dict[str, str]:
         """What `/readyz` would say."""
@@ -303,6 +327,79 @@ async def test_pods_that_end_are_published(node: Node1) -> None:
             await node.clock.run_for(READ_PODS_EVERY)
 
     assert ([end.uid for end in health.status.gone_pods], health.status.live_pods) == (["uid-1"], [])
+
+
+class Rank:
+    """A pod that trains by the clock, until it hangs."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.hung_at: datetime | None = None
+        self.read_next = START
+
+    def processor_times(self) -> Mapping[str, float]:
+        """It uses a core."""
+        return {"rank": ((self.hung_at or self._clock.now()) - START).total_seconds()}
+
+    def read(self, uids: Collection[str]) -> Mapping[str, Usage]:
+        """With the page faults of its work."""
+        seconds = self.processor_times()["rank"]
+        self.read_next = self._clock.now() + (SAMPLE_EVERY if uids else CHOOSE_EVERY)
+        return dict.fromkeys(uids, Usage(cpu=seconds, faults=60 * seconds))
+
+
+def _value(gauge: Any) -> float:
+    [family] = gauge.collect()
+    return float(family.samples[0].value)
+
+
+class Broken(Rank):
+    """A bug."""
+
+    def read(self, uids: Collection[str]) -> Mapping[str, Usage]:
+        """Fails."""
+        raise RuntimeError(f"no {uids}")
+
+
+async def until_silent(node: Node1) -> list[PodRhythm]:
+    """What is published once a pod is silent."""
+    while not quiet_pods(rhythms := (await node.until(NodeHealth, lambda _: True)).status.rhythms):
+        await node.clock.run_for(timedelta(seconds=1))
+        await node.answers_of_threads()
+    return rhythms
+
+
+async def test_a_pod_that_falls_silent_is_published_and_a_new_life_of_the_agent_withdraws_it(node: Node1) -> None:
+    node.machine.usages = rank = Rank(node.clock)
+    node.daemon = node.new_daemon()
+    async with node.running():
+        await node.until_verdict(Verdict.HEALTHY)
+        for _ in range(90):
+            await node.clock.run_for(timedelta(seconds=1))
+            await node.answers_of_threads()
+        rank.hung_at = node.clock.now()
+        [silent] = await until_silent(node)
+        seen = node.clock.now()
+        shown = (_value(node.daemon.metrics.pods_sampled), _value(node.daemon.metrics.pods_silent))
+    node.daemon = node.new_daemon()
+    async with node.running():
+        await node.until(NodeHealth, lambda health: not health.status.rhythms)
+
+    assert (silent.uid, silent.state) == ("rank", "silent")
+    assert shown == (1, 1)
+    assert seen - rank.hung_at <= timedelta(seconds=20)
+
+
+async def test_an_agent_goes_on_when_rhythms_cannot_be_sampled(node: Node1) -> None:
+    node.machine.usages = Broken(node.clock)
+    node.daemon = node.new_daemon()
+    async with node.running():
+        await node.until_verdict(Verdict.HEALTHY)
+        await node.clock.run_for(timedelta(seconds=5))
+        node.machine.pipe.write(OFF_THE_BUS)
+        quarantined = await node.until(Node, is_quarantined)
+
+    assert quarantined.spec.unschedulable
 
 
 async def test_what_was_read_before_the_end_is_written_down(node: Node1) -> None:

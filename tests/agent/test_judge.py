@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import pytest
 from msgspec.structs import replace
 
 from healthd.agent.judge import Judge, NodeFacts
@@ -20,15 +21,18 @@ GPU = "0000:3b:00.0"
 PORT_DOWN, GPU_LOST = known_rules()["ib-port-down"], known_rules()["nvml-gpu-lost"]
 MILD = replace(PORT_DOWN, name="ib-mild", tier="pending")
 START = datetime.fromisoformat("2026-03-01T12:00:00Z")
+FACTS = NodeFacts(name="node-a", boot_id="boot-1")
+SLOT = NodeFacts(name="gpu-0", boot_id="boot-1", owns=lambda device: device == GPU)
 
 
 class Node:
     """One node with a port, and its judge."""
 
-    def __init__(self, *port: Rule) -> None:
+    def __init__(self, *port: Rule, facts: NodeFacts = FACTS) -> None:
         self.now = START
+        self.metrics = Metrics()
         rules = [*(port or [PORT_DOWN]), GPU_LOST]
-        self.judge = Judge(NodeFacts(name="node-a", boot_id="boot-1"), BY_DEFAULT, rules, Metrics())
+        self.judge = Judge(facts, BY_DEFAULT, rules, self.metrics)
 
     def sees(self, link: str, *, minutes: float = 1) -> bool:
         """One more look at the port."""
@@ -175,3 +179,13 @@ def test_finding_of_a_rule_that_is_left_out_now_ends_with_the_next_life_of_the_a
     assert [finding.id for finding in after.findings if finding.cleared_at is None] == [f"{GPU}/xid-79"]
     left_out = next(finding for finding in after.findings if finding.id == f"{NIC}/ib-port-down")
     assert left_out.cleared_by == "configuration"
+
+
+@pytest.mark.parametrize("facts", [FACTS, SLOT], ids=["a machine", "one GPU of a machine"])
+def test_lost_records_are_a_finding_that_is_counted_once_while_it_stands(facts: NodeFacts) -> None:
+    node = Node(facts=facts)
+    node.judge.ingest_records([], START, lost=7)
+    node.judge.ingest_records([], START + timedelta(minutes=1), lost=5)
+
+    assert node.standing == ["node/kmsg-lost"]
+    assert node.metrics.registry.get_sample_value("healthd_findings_raised_total", {"rule": "kmsg-lost"}) == 1

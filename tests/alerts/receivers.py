@@ -21,6 +21,7 @@ class Received(NamedTuple):
     headers: dict[str, str]
     """Names in lower case."""
     body: bytes
+    method: str = "POST"
 
     @property
     def json(self) -> Any:
@@ -71,7 +72,8 @@ async def _read(reader: asyncio.StreamReader) -> Received:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     pairs = (line.split(": ", 1) for line in head[1:] if line)
     headers = {name.lower(): value for name, value in pairs}
-    return Received(head[0].split()[1], headers, await reader.readexactly(int(headers.get("content-length", "0"))))
+    method, path, _ = head[0].split()
+    return Received(path, headers, await reader.readexactly(int(headers.get("content-length", "0"))), method)
 
 
 @contextlib.asynccontextmanager

@@ -251,6 +251,7 @@ async def test_a_proxy_that_is_not_there_is_named_as_one(monkeypatch: pytest.Mon
     assert not caught.value.was_sent
 
 
+@pytest.mark.slow
 async def test_nothing_is_left_open() -> None:
     async with receiving(hangs) as server:
         await why_not(server.url)

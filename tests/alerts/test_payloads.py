@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from tests.alerts.receivers import Received, answers, receiving
 from tests.alerts.test_misbehaviour import GOOD, KINDS
 
 PAGE, NOTICE = Severity.PAGE, Severity.NOTICE
+LINKS = "<https://evil.example|Runbook> [Runbook](https://evil.example) <a href='https://evil.example'>x</a> ![](x)"
+CONTROLS = "\x1b]0;title\x07 \x1b[2J\r\x08 \u202egnp.exe \u2028 \x00 \x9b31m"
 MENTIONS = "<!channel> <!here|x> <@U123> <#C1> @all @here @channel @所有人 <at id=all></at> <at>x</at> <@all> &lt;"
 
 
@@ -140,6 +143,43 @@ async def test_pagerduty_gets_an_event_that_opens_and_one_that_closes(tmp_path: 
         },
     }
     assert (last.json["event_action"], last.json["dedup_key"]) == ("resolve", "recovery/team-a/llama-3")
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        (SinkKind.ALERTMANAGER, ("labels", "incident")),
+        (SinkKind.PAGERDUTY, ("dedup_key",)),
+        (SinkKind.JSM, ("alias",)),
+        (SinkKind.INCIDENT_IO, ("deduplication_key",)),
+        (SinkKind.WEBHOOK, ("groupKey",)),
+    ],
+)
+async def test_two_clusters_that_alert_to_one_service_share_no_key(
+    kind: SinkKind, key: tuple[str, ...], tmp_path: Path
+) -> None:
+    clusters = [an_incident(cluster=name) for name in ("prod-eu", "prod-us", "")]
+    received = [(await requests(kind, tmp_path, incident))[0].json for incident in clusters]
+    found = [body[0] if isinstance(body, list) else body for body in received]
+    for part in key:
+        found = [body[part] for body in found]
+
+    own = "recovery/team-a/llama-3"
+    assert found == [f"prod-eu/{own}", f"prod-us/{own}", own]
+    assert "prod-eu" in json.dumps(received[0]).replace(f"prod-eu/{own}", ""), "people read it, too"
+
+
+@pytest.mark.parametrize("kind", [SinkKind.PAGERDUTY, SinkKind.JSM, SinkKind.INCIDENT_IO, SinkKind.WEBHOOK])
+async def test_two_clusters_share_no_digest(kind: SinkKind, tmp_path: Path) -> None:
+    async with receiving(answers(202)) as receiver:
+        sink = a_sink(kind, receiver.url, tmp_path)
+        for name in ("prod-eu", "prod-us"):
+            await sink.send_digest([an_incident(cluster=name), an_incident(key="node/n1/1", cluster=name)])
+        await sink.close()
+
+    keys = ("dedup_key", "alias", "deduplication_key", "groupKey")
+    found = {body[key] for body in (each.json for each in receiver.received) for key in keys if key in body}
+    assert found == {"prod-eu/healthd/digest", "prod-us/healthd/digest"}
 
 
 @pytest.mark.parametrize("kind", [SinkKind.PAGERDUTY, SinkKind.INCIDENT_IO])
@@ -411,23 +451,48 @@ async def test_a_long_digest_fits_and_counts_the_rest(kind: SinkKind, tmp_path: 
 
 
 CALLS = {
-    SinkKind.ALERTMANAGER: ("<!", "<@", "<#"),
+    SinkKind.ALERTMANAGER: ("<", "](", " @"),
+    SinkKind.PAGERDUTY: ("<", "](", " @"),
+    SinkKind.JSM: ("<", "](", " @"),
+    SinkKind.INCIDENT_IO: ("<", "](", " @"),
     SinkKind.SLACK: ("<",),
     SinkKind.SLACK_WEBHOOK: ("<",),
-    SinkKind.DINGTALK: ("@",),
-    SinkKind.WECOM: ("@",),
+    SinkKind.DINGTALK: ("@", "<", "]("),
+    SinkKind.WECOM: ("@", "<", "]("),
 }
-"""What may not be in a text, because it calls people. Cards of Teams and Feishu hold only plain text."""
+"""What may not be in a text: it calls people or hides an address. Cards of Teams and Feishu hold only plain text, and a
+webhook has the exact texts."""
+EVERYWHERE = ("title", "gang", "team", "namespace", "cluster", "happened", "did", "todo", "command")
+
+
+def with_everywhere(text: str, **other: Any) -> Incident:
+    """An incident in which all that others may have written is *text*."""
+    return an_incident(**dict.fromkeys(EVERYWHERE, text), nodes=(text,), labels={"cause": text}, **other)
 
 
 @pytest.mark.parametrize("kind", CALLS)
-async def test_a_name_that_looks_like_a_mention_is_none(kind: SinkKind, tmp_path: Path) -> None:
-    names = dict.fromkeys(("title", "gang", "team", "namespace", "happened", "did", "todo", "command"), MENTIONS)
-    bad = an_incident(**names, nodes=(MENTIONS,), labels={"cause": MENTIONS})
-    request = await the_request(kind, tmp_path, bad)
+@pytest.mark.parametrize("text", [MENTIONS, LINKS], ids=["mentions", "links"])
+async def test_a_name_that_looks_like_a_mention_or_a_link_is_none(kind: SinkKind, text: str, tmp_path: Path) -> None:
+    received = await requests(kind, tmp_path, with_everywhere(text), resolved(with_everywhere(text)))
 
-    texts = list(strings(request.json))
+    texts = [text for request in received for text in strings(request.json)]
     assert not [text for text in texts if any(call in text for call in CALLS[kind])]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_no_text_controls_a_terminal_or_turns_the_direction_of_writing(kind: SinkKind, tmp_path: Path) -> None:
+    received = await requests(kind, tmp_path, with_everywhere(CONTROLS), resolved(with_everywhere(CONTROLS)))
+
+    texts = [text for request in received for text in strings(request.json)]
+    assert not [text for text in texts if not text.replace("\n", "").isprintable()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("letter", ["x", "@", "<", "集", "\x1b"])
+async def test_names_of_5000_characters_fit_the_service(kind: SinkKind, letter: str, tmp_path: Path) -> None:
+    message = (await the_request(kind, tmp_path, with_everywhere(letter * 5000))).json
+
+    assert len(json.dumps(message, ensure_ascii=False).encode()) <= SIZES.get(kind, 1 << 20)
 
 
 @pytest.mark.parametrize("kind", KINDS)

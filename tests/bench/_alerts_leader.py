@@ -1,8 +1,8 @@
 """
-A leader that alerts, in a process of its own: `python -m tests.bench._alerts_leader STORE SOCKET`.
+A leader that alerts, in a process of its own: `python -m tests.bench._alerts_leader STORE SERVICE`.
 
-Its cluster is the SQLite file STORE. Each message goes over the socket, one JSON line, and is accepted when a line
-comes back. `tests.bench.alerts` kills it.
+Its cluster is the SQLite file STORE. SERVICE is the address of an Alertmanager, or a socket: each message is one JSON
+line, and is accepted when a line comes back. `tests.bench.alerts` and tests kill it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from healthd.alerts.sink import Answer, Outcome
+from healthd.alerts.registry import make_sink
+from healthd.alerts.sink import Answer, Outcome, Sink
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.controller.alerts import Alerts
-from healthd.controller.cluster_state import ClusterState
-from healthd.controller.informers import Informers
+from healthd.controller.alerts.incidents import Alerts
+from healthd.controller.cache.cluster_state import ClusterState
+from healthd.controller.cache.informers import Informers
 from healthd.core.api.incidents import Incident
-from healthd.core.config import AlertsPolicy, QuarantinePolicy
+from healthd.core.config import AlertsPolicy, QuarantinePolicy, SinkKind, SinkPolicy
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_sink_policy
@@ -60,17 +61,26 @@ class SocketSink:
         """Nothing to do."""
 
 
-async def lead(store: Path, socket: str) -> None:
+def sink_at(service: str, clock: SystemClock) -> tuple[Sink, SinkPolicy]:
+    """The sink for a socket or for the address of an Alertmanager, and its configuration."""
+    if not service.startswith("http"):
+        return SocketSink(service), a_sink_policy("oncall")
+    policy = SinkPolicy(name="oncall", kind=SinkKind.ALERTMANAGER, urls=(service,), insecure=True)
+    return make_sink(policy, clock), policy
+
+
+async def lead(store: Path, service: str) -> None:
     """Alert until killed."""
     clock, wake, state = SystemClock(), asyncio.Event(), ClusterState(ADAPTERS)
+    sink, policy = sink_at(service, clock)
     with EmbeddedCluster.open(store, clock=clock, new_uid=lambda: str(uuid.uuid4()), durable=False) as cluster:
         informers = Informers(cluster, clock, state, ADAPTERS, wake.set)
         alerts = Alerts(
             cluster,
             clock,
             state,
-            [SocketSink(socket)],
-            AlertsPolicy(sinks=(a_sink_policy("oncall"),)),
+            [sink],
+            AlertsPolicy(sinks=(policy,)),
             QuarantinePolicy(),
             namespace=SPACE,
             metrics=Metrics(),

@@ -36,8 +36,8 @@ from healthd.alerts.sink import Answer, Outcome
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Cluster
-from healthd.controller.alerts import Alerts
-from healthd.controller.cluster_state import ClusterState
+from healthd.controller.alerts.incidents import Alerts
+from healthd.controller.cache.cluster_state import ClusterState
 from healthd.core.api import GangRef, IncidentRecord, ObjectMeta, Recovery, TimelineEntry
 from healthd.core.api.incidents import Incident
 from healthd.core.api.model import Phase

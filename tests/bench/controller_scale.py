@@ -4,7 +4,8 @@ What a controller pays for the size of a cluster: `python -m tests.bench.control
 A cluster state of 10,000 nodes and 100,000 pods in 800 gangs, made in memory. The clocks: `load_s` from the first
 object to the last; `quiet_cycle_ms` one round in which nobody is due, sweep included; `event_us` one change of a pod,
 from the object to its gang being due; `attend_ms` the look at one gang with nothing to do; `all_gangs_s` such a look at
-each. Memory is what the process has more than before, resident.
+each; `metrics_page_ms` all gauges and the text of `/metrics`. Memory is what the process has more than before,
+resident.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ import json
 import resource
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import msgspec
+from prometheus_client import generate_latest
 
-from healthd.controller.cluster_state import ClusterState
+from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.dependencies import ReconcilerDependencies
+from healthd.controller.metrics import measure_agents, measure_world
 from healthd.controller.reconciler import Reconciler
-from healthd.core.api import ANNOTATION_RESTART, Job, JobStatus, Node, Pod, PodStatus
+from healthd.core.api import ANNOTATION_GPU_TIME, ANNOTATION_RESTART, Job, JobStatus, Node, Pod, PodStatus
+from healthd.core.api.gpu_time import GangState, GpuTime
+from healthd.core.api.save_stats import Concern
 from healthd.core.config import Config
 from healthd.gangs import ADAPTERS
-from healthd.telemetry.metrics import Metrics
+from healthd.telemetry.metrics import GangSaves, Metrics
 from tests.bench._figures import machine, spread
 from tests.builders import a_job, a_node, a_pod
 from tests.fakes import START, ManualClock
@@ -35,6 +41,17 @@ Obj = TypeVar("Obj", Node, Job, Pod)
 
 NODES, GANGS, RANKS = 10_000, 800, 125
 TRIES = 50
+_BEGAN = int(START.timestamp() * 1000)
+ACCOUNT = GpuTime(
+    since=_BEGAN,
+    start=_BEGAN,
+    state=GangState.RUNNING,
+    run_since=_BEGAN,
+    world=RANKS,
+    full_world=RANKS,
+    gpus=RANKS,
+)
+"""Of a gang that runs, so that there is nothing to write."""
 
 
 def main() -> None:
@@ -75,8 +92,24 @@ async def _measure() -> dict[str, Any]:
         "all_gangs_s": round(everybody, 2),
         "attend_ms": round(everybody / GANGS * 1000, 2),
         "quiet_cycle_ms": spread([await _quiet_cycle(controller, clock) for _ in range(TRIES)]),
+        **_metrics_page(cluster_state),
         "event_us": spread([_event(controller, cluster_state, clock, number) for number in range(TRIES)]),
     }
+
+
+def _metrics_page(cluster_state: ClusterState) -> dict[str, Any]:
+    """What one scrape costs where every gang saves, and no page is cached."""
+    metrics = Metrics()
+    began = time.perf_counter()
+    measure_world(metrics, cluster_state)
+    measure_agents(metrics, cluster_state, START)
+    metrics.show_saves(
+        GangSaves(root.ref.namespace, root.ref.name, START, timedelta(minutes=5), timedelta(minutes=1), list(Concern))
+        for root in cluster_state.roots.values()
+    )
+    page = generate_latest(metrics.registry)
+    took = time.perf_counter() - began
+    return {"metrics_page_ms": round(took * 1000), "metrics_page_kb": round(len(page) / 1024)}
 
 
 async def _quiet_cycle(controller: Reconciler, clock: ManualClock) -> float:
@@ -109,7 +142,7 @@ def _job(gang: int) -> Job:
     job = a_job(
         f"train-{gang}",
         ranks=RANKS,
-        annotations={ANNOTATION_RESTART: "enabled"},
+        annotations={ANNOTATION_RESTART: "enabled", ANNOTATION_GPU_TIME: msgspec.json.encode(ACCOUNT).decode()},
         status=JobStatus(active=RANKS, start_time=START),
     )
     return _stored(job, 100_000 + gang)

@@ -24,9 +24,9 @@ from typing import Any
 
 import msgspec
 
-from healthd.controller.cluster_state import ClusterState
-from healthd.controller.fabric import AT_ONCE
-from healthd.controller.peers import Peers
+from healthd.controller.cache.cluster_state import ClusterState
+from healthd.controller.fleet.fabric import AT_ONCE
+from healthd.controller.fleet.peers import Peers
 from healthd.core.api import Device, Nic, Node, NodeHealth, NodeHealthStatus, ObjectMeta, Shape
 from healthd.core.api.model import Verdict
 from healthd.core.fabric.counter_rates import WATCHED

@@ -32,6 +32,7 @@ def test_what_the_real_library_wrote_holds(level: VerifyLevel) -> None:
     assert (found.step, found.format) == (20, "flax")
 
 
+@pytest.mark.slow
 def test_a_file_cut_anywhere_is_refused_by_a_quick_check(real: Path) -> None:
     assert held_when_cut(real, real, times=len(real.read_bytes())) == []
 

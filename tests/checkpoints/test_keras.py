@@ -40,6 +40,7 @@ def test_a_file_cut_anywhere_is_refused_by_a_quick_check(real: Path, name: str) 
     assert held_when_cut(real / name, real / name) == []
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_the_weights_of_an_archive_is_refused(real: Path) -> None:
     file = real / "epoch-20.keras"
     begin = file.read_bytes().index(b"\x89HDF")

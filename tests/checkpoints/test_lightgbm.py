@@ -27,6 +27,7 @@ def test_what_the_real_library_wrote_holds(level: VerifyLevel) -> None:
     assert (found.step, found.format) == (5, "lightgbm")
 
 
+@pytest.mark.slow
 def test_a_file_cut_anywhere_is_refused_unless_only_what_says_nothing_is_lost(real: Path) -> None:
     whole = real.read_bytes()
     end = whole.index(b"end of parameters") + len(b"end of parameters\n")

@@ -63,6 +63,7 @@ def test_its_step_is_identified_by_its_name(whole: Path) -> None:
     assert found.step == 20
 
 
+@pytest.mark.slow
 def test_an_archive_cut_within_its_members_is_refused(whole: Path) -> None:
     end = whole.read_bytes().rindex(b"PK\5\6")
 

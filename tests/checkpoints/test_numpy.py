@@ -56,6 +56,7 @@ def test_a_flipped_bit_in_a_deflated_array_is_refused(real: Path) -> None:
     assert "dense/kernel.npy" in refusal(real / "step-20.npz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["step-10.npz", "step-20.npz"])
 def test_a_flipped_bit_anywhere_in_an_array_is_refused(real: Path, name: str) -> None:
     held = held_when_flipped(real / name, real / name, times=400)

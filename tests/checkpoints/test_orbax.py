@@ -88,6 +88,7 @@ def test_a_data_file_that_the_index_names_has_to_be_there(real: Path) -> None:
     assert refusal(real, level=VerifyLevel.QUICK) == f"state/d/{file.name}: missing"
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_anywhere_in_the_index_is_refused(real: Path) -> None:
     file = next((real / "state" / "d").iterdir())
 
@@ -150,6 +151,7 @@ def test_a_file_cut_anywhere_is_refused(real: Path, name: str) -> None:
     assert held == []
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_anywhere_in_a_manifest_is_refused(real: Path) -> None:
     file = real / "state" / "manifest.ocdbt"
     whole = file.read_bytes()

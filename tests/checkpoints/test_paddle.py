@@ -52,6 +52,7 @@ def test_model_and_optimizer_are_one_checkpoint(tmp_path: Path) -> None:
     assert (Path(found.path).name, found.format) == ("epoch_5", "paddle")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".pdparams", ".pdopt"])
 def test_a_file_cut_anywhere_is_refused_by_a_quick_check(tmp_path: Path, suffix: str) -> None:
     save = a_save(tmp_path, 5)

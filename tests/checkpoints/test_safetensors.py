@@ -28,6 +28,7 @@ def test_a_file_of_the_real_library_holds() -> None:
     assert refusal(REAL / "model-10.safetensors") == ""
 
 
+@pytest.mark.slow
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
     whole = (REAL / "model-10.safetensors").read_bytes()
     file = tmp_path / "model.safetensors"

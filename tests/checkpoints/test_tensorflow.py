@@ -53,6 +53,7 @@ def test_a_missing_shard_is_named(real: Path) -> None:
     assert word(real / "ckpt-20", level=VerifyLevel.QUICK) == f"{DATA}: missing"
 
 
+@pytest.mark.slow
 def test_an_index_cut_anywhere_is_refused(real: Path) -> None:
     assert held_when_cut(real / "ckpt-20", real / "ckpt-20.index", times=500) == []
 
@@ -61,6 +62,7 @@ def test_a_shard_cut_anywhere_is_refused_by_a_quick_check(real: Path) -> None:
     assert held_when_cut(real / "ckpt-20", real / DATA) == []
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_anywhere_in_the_data_is_refused(real: Path) -> None:
     assert held_when_flipped(real / "ckpt-20", real / DATA, times=700) == []
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.encodings.pickle_folding import SKIMMED
 from healthd.checkpoints.formats.compressed_pieces import MOST_HELD, verify_compressed
 from healthd.checkpoints.latest import VerifyLevel
 from healthd.checkpoints.tree import Damaged, survey
+from healthd.pickles.folding import SKIMMED
 from tests.checkpoints.builders import REAL, a_dcp_step, an_object, data, dcp_metadata, refusal, torch_zip_bytes
 
 if sys.version_info >= (3, 14):
@@ -60,6 +60,7 @@ def test_without_metadata_the_save_was_not_finished(real: Path) -> None:
     assert refusal(real) == ".metadata: missing; it is written last (save not finished)"
 
 
+@pytest.mark.slow
 def test_of_very_many_pieces_each_is_looked_for(tmp_path: Path) -> None:
     step, piece, count = tmp_path / "step-10", torch_zip_bytes(), 6000
     step.mkdir()
@@ -74,6 +75,7 @@ def test_of_very_many_pieces_each_is_looked_for(tmp_path: Path) -> None:
     assert "torn write" in refusal(step, level=VerifyLevel.QUICK)
 
 
+@pytest.mark.slow
 def test_metadata_cut_anywhere_is_refused(real: Path) -> None:
     whole = (real / ".metadata").read_bytes()
     held = []

@@ -26,6 +26,7 @@ def test_a_file_of_the_real_library_holds() -> None:
     assert refusal(REAL / "ckpt-10.pt") == ""
 
 
+@pytest.mark.slow
 def test_a_file_cut_anywhere_is_refused_by_its_structure(tmp_path: Path) -> None:
     file = tmp_path / "ckpt-10.pt"
     held = []

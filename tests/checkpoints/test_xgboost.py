@@ -34,6 +34,7 @@ def test_the_step_is_identified_by_the_name() -> None:
     assert (found.step, found.format) == (5, "xgboost")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_cut_anywhere_is_refused_by_a_quick_check(real: Path, name: str) -> None:
     (tmp := real / "only").mkdir()

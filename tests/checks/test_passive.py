@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from healthd.checks.check import CheckOutcome, Expected
+from healthd.checks.devices import PortInfo
 from healthd.checks.inventory import InventoryCheck
 from healthd.checks.links import NvLinks, PcieWidth
 from healthd.checks.memory import SIGNS, Ecc
 from healthd.checks.ports import Nics
 from healthd.core.diagnosis.readings import NODE, Reading
+from healthd.core.node.expected_devices import ExpectedCount, ExpectedDevices
 from tests.checks.contexts import GPU0, GPU1, a_context, a_gpu, a_port
 
 
@@ -25,6 +27,37 @@ def test_a_gpu_that_somebody_expects_is_missed_also_where_there_is_none() -> Non
     result = InventoryCheck().run(a_context(expected=Expected(gpus=8)))
 
     assert (result.status, result.why) == (CheckOutcome.FAIL, "0 GPUs answer, and 8 are expected")
+
+
+KNOWN = ExpectedDevices(gpus=ExpectedCount(2, "seen"), rdma_devices=ExpectedCount(2, "seen"))
+
+
+def test_a_gpu_that_the_cluster_knows_is_missed() -> None:
+    result = InventoryCheck().run(a_context(a_gpu(), expected=Expected(known=KNOWN)))
+
+    assert (result.status, result.why) == (CheckOutcome.FAIL, "1 GPUs answer, and 2 are expected: seen")
+
+
+def test_a_machine_without_a_gpu_fails_where_the_cluster_knows_of_one() -> None:
+    assert InventoryCheck().run(a_context(expected=Expected(known=KNOWN))).status is CheckOutcome.FAIL
+
+
+def test_the_number_of_an_operator_wins_over_what_the_cluster_knows() -> None:
+    assert InventoryCheck().run(a_context(a_gpu(), expected=Expected(gpus=1, known=KNOWN))).status is CheckOutcome.PASS
+
+
+def test_a_gpu_that_is_passed_through_is_not_missed() -> None:
+    context = a_context(a_gpu(), a_gpu(GPU1, state="driver vfio-pci"), expected=Expected(known=KNOWN))
+
+    assert InventoryCheck().run(context).status is CheckOutcome.PASS
+
+
+@pytest.mark.parametrize("ports", [(), (a_port(),)])
+def test_an_rdma_device_that_the_cluster_knows_is_missed(ports: tuple[PortInfo, ...]) -> None:
+    result = Nics().run(a_context(ports=ports, expected=Expected(known=KNOWN)))
+
+    expected = f"there are {len(ports)} RDMA devices, and 2 are expected: seen"
+    assert (result.status, result.why) == (CheckOutcome.FAIL, expected)
 
 
 @pytest.mark.parametrize("state", ["lost", "reset-required", "error", "gone", "silent", "missing", "no driver"])

@@ -57,6 +57,7 @@ def test_an_error_of_nccl_fails_with_its_last_line(tmp_path: Path) -> None:
     assert result.why == "it ended with status 3: NCCL failure: unhandled system error"
 
 
+@pytest.mark.slow
 def test_sums_that_never_come_fail_in_time_and_nothing_is_left_running(tmp_path: Path) -> None:
     environ = a_program(tmp_path, "all_reduce_perf", f"sleep 300 & echo $! > {tmp_path}/child; wait")
 
@@ -110,6 +111,7 @@ def test_a_port_whose_listening_end_breaks_fails_with_the_words_of_the_other(tmp
     assert "Failed to modify QP to RTR" in result.why
 
 
+@pytest.mark.slow
 def test_a_loop_that_hangs_fails_in_time(tmp_path: Path) -> None:
     environ = a_program(tmp_path, "ib_write_bw", "exec sleep 300")
 
@@ -194,6 +196,7 @@ def test_diagnostics_without_a_result_do_not_pass(tmp_path: Path, output: str) -
     assert DcgmDiag().run(a_context(environ=diag(tmp_path, output, status=1))).status is CheckOutcome.FAIL
 
 
+@pytest.mark.slow
 def test_diagnostics_that_never_end_fail(tmp_path: Path) -> None:
     environ = a_program(tmp_path, "dcgmi", "exec sleep 300")
 

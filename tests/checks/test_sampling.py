@@ -7,6 +7,8 @@ import threading
 from collections.abc import AsyncGenerator
 from datetime import datetime, timedelta
 
+import pytest
+
 from healthd.checks.sampling import LogRead, Sampler, read_to_end
 from healthd.core.api.model import KernelRecord
 from healthd.core.diagnosis.readings import NODE, Reading, RecordBatch, Sample
@@ -48,6 +50,7 @@ class Breaks:
         raise ZeroDivisionError("oops")
 
 
+@pytest.mark.slow
 def test_a_source_that_hangs_or_breaks_is_reported_as_trouble_and_hides_nothing() -> None:
     hangs = Hangs()
 
@@ -61,6 +64,7 @@ def test_a_source_that_hangs_or_breaks_is_reported_as_trouble_and_hides_nothing(
     ]
 
 
+@pytest.mark.slow
 def test_a_source_that_has_not_come_back_is_not_asked_again() -> None:
     hangs = Hangs()
     sampler = Sampler([hangs, Answers()], MOMENT)
@@ -99,6 +103,7 @@ class Log:
 BATCHES = [RecordBatch(records=(a_record(number),), count=1, last_sequence=number) for number in (1, 2)]
 
 
+@pytest.mark.slow
 async def test_a_log_that_falls_silent_was_read_to_its_end() -> None:
     log_read = await read_to_end(Log(*BATCHES, ends=False), quiet=MOMENT)
 
@@ -111,5 +116,6 @@ async def test_a_log_that_ends_was_read_to_its_end() -> None:
     assert log_read == LogRead([a_record(1), a_record(2)], 0)
 
 
+@pytest.mark.slow
 async def test_an_empty_log_has_nothing_to_say() -> None:
     assert await read_to_end(Log(ends=False), quiet=MOMENT) == LogRead([], 0)

@@ -67,3 +67,11 @@ def test_nothing_open_is_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None
     code, out = listed(capsys, "-n", "team-z")
 
     assert (code, out.strip()) == (0, "no incident is open")
+
+
+@pytest.mark.parametrize("title", ["waits: [/x]", "[link=https://evil.example]x[/link]", "[black on black]x[/]"])
+def test_brackets_in_a_title_are_shown_as_they_are(title: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = argparse.Namespace(output="table", namespace="", all=False)
+    alerts.show([a_record("a", {"title": title}, {})], asked, at(0))
+
+    assert "".join(title.split()) in "".join(capsys.readouterr().out.split()).replace("-", "")

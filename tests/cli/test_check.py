@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,8 +15,14 @@ from typing import Any
 import pytest
 
 from healthd.cli.main import main
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.core.api import Node
+from healthd.core.remediation.check_summary import read_result, shortfall
+from healthd.local.state import database
+from tests.builders import a_node
 from tests.checks.contexts import is_gone
 from tests.checks.test_busy import a_process
+from tests.fakes import ManualClock, counting_uids
 from tests.standin import cuda, nvml
 from tests.sysfs import Sysfs, link, made, set_link
 
@@ -96,6 +104,25 @@ def test_a_deep_check_also_copies_and_skips_what_is_not_installed(machine: Machi
         "dcgm": "skip",
     }
     assert code == 0
+
+
+def test_the_result_is_left_in_few_bytes_with_the_boot_in_which_it_was_found(machine: Machine, tmp_path: Path) -> None:
+    boot_id = made(machine.proc / "sys/kernel/random") / "boot_id"
+    boot_id.write_text("4f1c0c6e\n")
+    left = tmp_path / "result"
+
+    code, printed = machine.printed("--expect-gpus", "2", "--skip", "nics", "--result", str(left))
+    summary = read_result(left.read_text())
+
+    assert "nics" not in statuses(printed)
+    assert summary is not None
+    assert (code, summary.result, summary.boot_id, summary.gpus, summary.expected_gpus) == (0, "pass", "4f1c0c6e", 2, 2)
+    assert summary.passed == [name for name in PASSIVE if name != "nics"]
+    assert shortfall(summary, 2).startswith("no GPU was tried under load")
+
+
+def test_a_result_that_cannot_be_left_is_an_error(machine: Machine) -> None:
+    assert machine.check("--result", "/nowhere/result").returncode == 2
 
 
 def test_a_fault_makes_the_exit_code_3_and_is_reported(machine: Machine) -> None:
@@ -220,17 +247,74 @@ def test_what_cannot_be_meant_is_a_usage_error(
     assert says in capsys.readouterr().err
 
 
-def test_a_machine_on_which_nothing_can_be_checked_has_not_passed(tmp_path: Path) -> None:
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """The configuration of a machine that shows no device, as one whose driver is dead."""
     config = tmp_path / "healthd.yaml"
     config.write_text(f"host_root: {tmp_path}\n")
     (tmp_path / "sys" / "class").mkdir(parents=True)
+    return config
 
-    done = subprocess.run(
-        [sys.executable, "-m", "healthd.cli.main", "check", "--config", str(config)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
-    assert (done.returncode, "skip: 5 skipped" in done.stdout) == (4, True)
+def test_a_machine_on_which_nothing_can_be_checked_has_not_passed(
+    bare: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "--config", str(bare)]) == 4
+    assert "nothing checked: 5 skipped" in capsys.readouterr().out
+
+
+def test_its_report_says_that_nothing_was_checked(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--config", str(bare), "--json"]) == 4
+    assert json.loads(capsys.readouterr().out)["result"] == "unchecked"
+
+
+@pytest.mark.parametrize("option", ["--gpus", "--expect-gpus"])
+def test_a_machine_that_shows_no_gpu_fails_where_somebody_expects_some(bare: Path, option: str) -> None:
+    assert main(["check", "--config", str(bare), option, "8"]) == 3
+
+
+def test_a_machine_that_shows_no_gpu_fails_where_the_cluster_knows_of_some(
+    bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled = a_node("slot-2", labels={"nvidia.com/gpu.count": "8"})
+    asyncio.run(fill(tmp_path / "train", labelled))
+
+    assert main(["check", "--config", str(bare), "--node", "slot-2", "--state", str(tmp_path / "train")]) == 3
+    assert "0 GPUs answer, and 8 are expected: its label nvidia.com/gpu.count is 8" in capsys.readouterr().out
+
+
+def test_a_node_that_the_cluster_does_not_know_is_an_error(
+    bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(fill(tmp_path / "train", a_node("slot-2")))
+
+    assert main(["check", "--config", str(bare), "--node", "slot-3", "--state", str(tmp_path / "train")]) == 2
+    assert "has no node 'slot-3'" in capsys.readouterr().err
+
+
+def test_a_cluster_that_does_not_answer_costs_no_more_than_the_deadline(
+    bare: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(KUBECONFIG % mute.getsockname()[1])
+        options = ["--node", "gpu-17", "--kubeconfig", str(kubeconfig), "--timeout", "1s"]
+
+        assert main(["check", "--config", str(bare), *options]) == 2
+
+    assert "the cluster did not answer in 1s" in capsys.readouterr().err
+
+
+KUBECONFIG = """\
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:%d"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {token: t}}]
+current-context: c
+"""
+
+
+async def fill(state: Path, node: Node) -> None:
+    """The state of a run with one node."""
+    state.mkdir()
+    with EmbeddedCluster.open(database(state), clock=ManualClock(), new_uid=counting_uids()) as cluster:
+        await cluster.create(node)

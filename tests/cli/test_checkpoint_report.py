@@ -56,6 +56,7 @@ def test_a_format_that_no_one_knows_is_a_reason_in_the_answer(saved: Path) -> No
     assert "unknown checkpoint format 'nonsense'" in refused.reason
 
 
+@pytest.mark.slow
 def test_a_quick_check_does_not_read_what_has_a_checksum(tmp_path: Path) -> None:
     """It is for a gang that runs: nobody wants its file server to read a terabyte every few minutes."""
     with zipfile.ZipFile(tmp_path / "step_3.pt", "w") as archive:

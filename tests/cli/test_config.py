@@ -169,8 +169,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_right_name() -> None:
 
 def test_an_unknown_section_with_no_near_name_gets_the_list() -> None:
     sections = (
-        "host_root, quarantine, recovery, breaker, hang, judge, kernel_log, probes, checkpoints, precheck, leader, "
-        "http, log, foreign, alerts"
+        "host_root, quarantine, remediation, recovery, breaker, hang, gangs, judge, kernel_log, probes, checkpoints, "
+        "precheck, leader, http, web, log, foreign, alerts, heartbeat"
     )
 
     assert mistakes("zzz: 1\n") == [f"1:1: zzz: there is no such key; the file has {sections}"]
@@ -262,7 +262,7 @@ def test_a_key_given_twice_is_refused() -> None:
         (b"log: *nobody\n", "1:6: : found undefined alias"),
         (b"? [a]\n: 1\n", "1:3: : a key must be a plain word"),
         (b"<<: {log: 1}\n", "1:1: <<: there is no such key"),
-        (b"[" * 30_000, "1:1: : nested too deeply"),
+        pytest.param(b"[" * 30_000, "1:1: : nested too deeply", marks=pytest.mark.slow),
         (b"#" * (2 << 20), "1:1: : larger than 1 MiB"),
     ],
 )
@@ -454,3 +454,32 @@ def test_an_alert_service_that_would_not_work_is_refused(changed: dict[str, str]
 )
 def test_an_alert_service_without_what_its_kind_needs_is_refused(sink: str, mistake: str) -> None:
     assert mistake in "\n".join(mistakes(f"alerts: {{sinks: [{{name: a, {sink}}}]}}\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hands: [kured-sentinell]", "there is no hand 'kured-sentinell'; there are cluster-api-remediate-machine,"),
+        ("hands: [hyperpod-reboot, hyperpod-reboot]", "hands names hyperpod-reboot more than once"),
+        ("at_once: 1", "at_once is above 0, and hands is empty"),
+        ("hands_file: hands.yaml", "hands_file must be an absolute path"),
+        ("probation: 30d", "probation_max is shorter than probation"),
+    ],
+)
+def test_a_remediation_that_cannot_work_is_refused(text: str, said: str) -> None:
+    (mistake,) = mistakes(f"remediation:\n  {text}\n")
+
+    assert said in mistake
+
+
+def test_nodes_are_remediated_only_where_agents_wait_for_the_word() -> None:
+    on = "remediation: {at_once: 1, hands: [hyperpod-reboot]}\n"
+
+    assert "quarantine.give_back: repaired" in mistakes(on)[0]
+    assert parse((on + "quarantine: {give_back: repaired}\n").encode(), "f").remediation.at_once == 1
+
+
+def test_a_hand_of_an_unread_file_may_have_any_name() -> None:
+    policy = parse(b"remediation: {hands: [acme-power], hands_file: /etc/healthd/hands.yaml}", "f").remediation
+
+    assert policy.hands == ("acme-power",)

@@ -19,13 +19,16 @@ from healthd.core.api import (
     LocalSubjectAccessReview,
     MutatingAdmissionPolicy,
     ObjectMeta,
+    SubjectAccessReview,
 )
 from healthd.core.config import CheckpointsPolicy, Config
+from healthd.core.config.gang_kinds import GangsPolicy, KindDescription, PodsDescription
 from healthd.core.report.doctor import HintPolicy, Remark, RemarkLevel, examine
 from healthd.core.report.doctor.rights import CONTROLLER
 from tests.builders import a_job, a_node, a_nodehealth, a_pod
 from tests.fakes import ManualClock, counting_uids
-from tests.gangs.builders import a_statefulset
+from tests.gangs.builders import a_jobset, a_part, a_statefulset
+from tests.gangs.described import a_member, made_by, stored
 
 
 @pytest.fixture
@@ -139,6 +142,79 @@ async def test_a_format_that_is_declared_wrong_prevents_a_recovery(cluster: Embe
     assert "is no YAML" in remark.what
 
 
+@pytest.mark.parametrize("text", ["rayjob/train", "rayjobs/train", "RayJob/train"])
+async def test_a_gang_of_another_operators_kind_is_read_with_its_traps_and_its_pods(
+    cluster: EmbeddedCluster, text: str
+) -> None:
+    job = await stored(cluster, "RayJob", spec={"shutdownAfterJobFinishes": None})
+    labels = {"ray.io/cluster": "train-8xk2p"}
+    await cluster.create(a_member(made_by("RayCluster", "train-8xk2p"), labels=labels))
+
+    chart = await read_chart(cluster, parse_target(text, "default"))
+    said = {remark.what: remark for remark in examine(chart)}
+
+    assert chart.root is not None
+    assert (chart.root.ref.uid, len(chart.pods)) == (job.metadata.uid, 1)
+    prevents = said["spec.shutdownAfterJobFinishes is not set"]
+    assert (prevents.level, prevents.remedy) == (RemarkLevel.PREVENTS, "shutdownAfterJobFinishes: true")
+    assert [what for what in said if "KubeRay refuses" in what] == [], "it is said once"
+
+
+async def test_one_that_asked_for_nothing_yet_is_examined_too(cluster: EmbeddedCluster) -> None:
+    await stored(cluster, "TFJob", annotations={})
+
+    said = [remark.what for remark in examine(await read_chart(cluster, parse_target("tfjob/train", "default")))]
+
+    assert "the annotation healthd.dev/restart is not there" in said
+    assert "restartPolicy of Chief, Worker is OnFailure" in said
+
+
+async def test_the_jobset_of_a_trainjob_is_examined_with_it(cluster: EmbeddedCluster) -> None:
+    made = await stored(cluster, "TrainJob")
+    owner = made_by("TrainJob", uid=made.metadata.uid)
+    part = a_part("node", pods=4, backoffLimit=0)
+    await cluster.create(a_jobset(parts=[part], annotations={}, owner_references=[owner]))
+
+    said = [remark.what for remark in examine(await read_chart(cluster, parse_target("trainjob/train", "default")))]
+
+    assert "backoffLimit of node is 0, with 4 members" in said
+    assert "its pods do not carry the label healthd.dev/gang" in said
+
+
+async def test_a_kind_of_ones_own_is_found_by_the_configuration(cluster: EmbeddedCluster) -> None:
+    own = KindDescription(
+        api_version="example.com/v1",
+        kind="Run",
+        plural="runs",
+        suspend="spec.stop",
+        stopped="Stopped",
+        pods=(PodsDescription(at="spec"),),
+    )
+    config = Config(gangs=GangsPolicy(kinds=(own,)))
+    target = parse_target("run/train", "default", config)
+    meta = ObjectMeta(name="train", namespace="default", annotations={"healthd.dev/restart": "enabled"})
+    await cluster.create(target.adapter.kind(metadata=meta, spec={"template": {"spec": "of another shape"}}))
+
+    chart = await read_chart(cluster, target, config)
+
+    assert chart.root is not None
+    assert "a pod template of it cannot be read" in chart.invalid[0]
+    assert examine(chart)[0].level is RemarkLevel.PREVENTS
+    with pytest.raises(UserError):
+        parse_target("run/train", "default")
+
+
+async def test_why_a_gang_in_a_queue_of_kueue_is_left_alone_is_said(cluster: EmbeddedCluster) -> None:
+    await stored(cluster, "PyTorchJob", labels={"kueue.x-k8s.io/queue-name": "lq"})
+
+    said = examine(await read_chart(cluster, parse_target("pytorchjob/train", "default")))
+
+    assert next((remark.level, remark.what) for remark in said if "Kueue" in remark.what) == (
+        RemarkLevel.PREVENTS,
+        "it is in Kueue's queue 'lq', and no Workload is there for it, where one should be",
+    )
+
+
 class WithRights:
     """A cluster in memory whose API server also says who may do what: the controller may do what is in *granted*."""
 
@@ -188,6 +264,22 @@ async def test_rights_that_it_has_are_not(cluster: EmbeddedCluster) -> None:
 
 async def test_rights_that_one_may_not_ask_about_are_no_error(cluster: EmbeddedCluster) -> None:
     assert set((await doctored(cluster, Secretive)).values()) == {RemarkLevel.NOTE}
+
+
+async def test_a_kind_that_the_controller_may_not_patch_cannot_be_recovered(cluster: EmbeddedCluster) -> None:
+    await stored(cluster, "RayJob")
+    seen: Any = WithRights(cluster, {"get rayjobs", "list rayjobs", "watch rayjobs"})
+
+    said = examine(await read_chart(seen, parse_target("rayjob/train", "default")))
+
+    (remark,) = [each for each in said if "may not guard" in each.what]
+    assert (remark.level, remark.what) == (
+        RemarkLevel.PREVENTS,
+        "the controller may not guard gangs of the kind RayJob",
+    )
+    assert "lacks the right to patch rayjobs" in remark.why
+    assert "deploy/components/ray" in remark.remedy
+    assert {type(each) for each in seen.asked} == {SubjectAccessReview}
 
 
 async def test_the_account_of_the_controller_is_asked_about_in_the_gangs_own_namespace(

@@ -17,6 +17,7 @@ from healthd.core.api import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_RESTART,
     ANNOTATION_SAVES,
+    ANNOTATION_SILENCE,
     Attempt,
     ChosenCheckpoint,
     Job,
@@ -24,8 +25,14 @@ from healthd.core.api import (
     RecoveryStatus,
     TimelineEntry,
 )
+from healthd.core.api.health import MemberState
 from healthd.core.api.model import Phase
 from healthd.core.api.save_stats import Save, Saves
+from healthd.core.hang.evidence import ProcessEvidence, RankEvidence, TaskState
+from healthd.core.hang.history import ActivityHistory, RankHistory
+from healthd.core.hang.silence import Silence, SilentMember
+from healthd.core.hang.vote import vote
+from healthd.local.hang.record import HangRecord, encoded
 from healthd.local.state import database
 from tests.builders import a_job, a_recovery
 from tests.fakes import START, ManualClock, counting_uids
@@ -76,6 +83,124 @@ async def begin(cluster: EmbeddedCluster, job: Job) -> Job:
 def a_saving_job(saves: Saves = SAVES) -> Job:
     """A gang whose checkpoints were looked at."""
     return a_job("train", annotations={**SAVING, ANNOTATION_SAVES: msgspec.json.encode(saves).decode()})
+
+
+SILENCE = Silence(
+    since=START,
+    seen_at=START,
+    allowed=12,
+    period=2,
+    members=(SilentMember(rank="1", state=MemberState.SILENT, last_active=START, states="T"),),
+)
+
+
+def a_silent_job(**notes: str) -> Job:
+    """A gang that hangs, with the annotations *notes* by the ends of their names."""
+    own = {f"healthd.dev/{name.replace('_', '-')}": text for name, text in notes.items()}
+    return a_job("train", annotations={**SAVING, ANNOTATION_SILENCE: msgspec.json.encode(SILENCE).decode(), **own})
+
+
+@pytest.mark.parametrize("notes", [{}, {"hang_evidence": "{"}], ids=["of an older healthd", "broken"])
+def test_a_hang_that_is_not_acted_on_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], notes: dict[str, str]
+) -> None:
+    state = a_state(tmp_path / "train", [], job=a_silent_job(**notes))
+
+    assert main(["explain", "train", "--state", str(state)]) == 0
+    shown = capsys.readouterr().out
+    assert "rank 1 is stopped (SIGSTOP)" in shown
+    assert "RANKS" not in shown
+
+
+def test_the_table_of_a_hang_names_the_suspect_and_prints_no_escapes_of_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states = [TaskState.SLEEPING, TaskState.STOPPED, TaskState.SLEEPING, TaskState.SLEEPING]
+    ranks = tuple(
+        RankEvidence(n, node=f"slot-{n}", process=ProcessEvidence(state, "\x1b[2Jevil\n", 7), log=("\x1b]0;x",))
+        for n, state in enumerate(states)
+    )
+    note = encoded(HangRecord(since=START, location=vote(ranks), ranks=ranks))
+    state = a_state(tmp_path / "train", [], job=a_silent_job(hang_evidence=note))
+
+    assert main(["explain", "train", "--state", str(state)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert "  rank 1 (node slot-1) holds up the others (90% sure)" in lines
+    header = lines.index(next(line for line in lines if line.split()[:1] == ["RANKS"]))
+    assert [line.split()[0] for line in lines[header + 1 : header + 3]] == ["1", "0,2-3"]
+
+
+def a_pictured_hang() -> str:
+    """The note of a hang whose record has a picture; rank 1 is stopped, and its node's name is hostile."""
+    states = [TaskState.SLEEPING, TaskState.STOPPED, TaskState.SLEEPING]
+    ranks = tuple(RankEvidence(n, node="<script>\x1b", process=ProcessEvidence(each)) for n, each in enumerate(states))
+    signs = tuple(RankHistory(n, "7770") for n in range(3))
+    history = ActivityHistory(start=START, interval=2, ranks=signs)
+    return encoded(HangRecord(since=START, location=vote(ranks), ranks=ranks, history=history))
+
+
+class TestPictureOfAHang:
+    @pytest.mark.parametrize(("env", "shown"), [({}, "▇▇▇·"), ({"NO_COLOR": "1"}, "###."), ({"TERM": "dumb"}, "###.")])
+    def test_each_rank_has_a_line_in_signs_that_the_terminal_has(
+        self,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        env: dict[str, str],
+        shown: str,
+    ) -> None:
+        for name in ("NO_COLOR", "TERM"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        state = a_state(tmp_path / "train", [], job=a_silent_job(hang_evidence=a_pictured_hang()))
+
+        assert main(["explain", "train", "--state", str(state)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[:3] for line in lines if line.endswith(shown)] == [
+            [">", "rank", "1"],
+            ["rank", "0", "<script>\\u001b"],
+            ["rank", "2", "<script>\\u001b"],
+        ]
+
+    def test_it_is_written_as_an_svg(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        state = a_state(tmp_path / "train", [], job=a_silent_job(hang_evidence=a_pictured_hang()))
+        file = tmp_path / "hang.svg"
+
+        assert main(["explain", "train", "--state", str(state), "--svg", str(file)]) == 0
+        assert capsys.readouterr().out == f"{file}\n"
+        assert "&lt;script&gt;\\u001b" in file.read_text()
+
+    @pytest.mark.parametrize("notes", [{}, {"hang_evidence": "{"}], ids=["of an older healthd", "broken"])
+    def test_without_one_no_file_is_written_and_the_error_says_why(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], notes: dict[str, str]
+    ) -> None:
+        state = a_state(tmp_path / "train", [], job=a_silent_job(**notes))
+        file = tmp_path / "hang.svg"
+
+        assert main(["explain", "train", "--state", str(state), "--svg", str(file)]) != 0
+        assert "no picture of a hang is kept" in capsys.readouterr().err
+        assert not file.exists()
+
+    def test_a_file_that_cannot_be_written_is_named(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        state = a_state(tmp_path / "train", [], job=a_silent_job(hang_evidence=a_pictured_hang()))
+
+        assert main(["explain", "train", "--state", str(state), "--svg", str(tmp_path / "no" / "hang.svg")]) != 0
+        assert "hang.svg cannot be written: No such file or directory" in capsys.readouterr().err
+
+
+def test_a_rank_that_the_others_waited_for_is_shown_without_escapes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = {"since": START, "seenAt": START, "ran": 0.8, "starved": 0, "peersRan": 0.6, "peersStarved": 0}
+    note = msgspec.json.encode([{"rank": "2\x1b[2J", "slower": 0.25, "confidence": 0.9, **slow}]).decode()
+    state = a_state(tmp_path / "train", [], job=a_job("train", annotations={"healthd.dev/stragglers": note}))
+
+    assert main(["explain", "train", "--state", str(state)]) == 0
+    shown = capsys.readouterr().out
+    assert "25% slower than its peers" in shown
+    assert "\x1b" not in shown
 
 
 @pytest.fixture

@@ -61,6 +61,21 @@ def test_a_node_that_was_checked_is_repaired_from_then_on(state: Path, tmp_path:
     assert repaired_at(state) == checked_at
 
 
+def test_a_node_whose_report_counts_no_gpu_is_not_where_it_should_have_some(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def label() -> None:
+        with opened(state) as cluster:
+            await cluster.patch(Node, "slot-2", {"metadata": {"labels": {"nvidia.com/gpu.count": "8"}}})
+
+    asyncio.run(label())
+    report = a_report(tmp_path, CheckOutcome.PASS, SystemClock().now())
+
+    assert main(["repair", "slot-2", "--state", str(state), "--checked", report]) == 2
+    assert repaired_at(state) is None
+    assert "no GPU in it was counted, and 8 are expected" in capsys.readouterr().err
+
+
 def test_a_node_whose_check_failed_is_not(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = a_report(tmp_path, CheckOutcome.FAIL, SystemClock().now())
 

@@ -77,6 +77,7 @@ def the_largest_status(pods: int) -> RecoveryStatus:
     return dressed(recovery, recovery.status, START)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pods", [500, 20_000])
 def test_the_largest_recovery_that_healthd_writes_fits(pods: int) -> None:
     assert list(too_much(SCHEMAS["Recovery"]["status"], stored(the_largest_status(pods)))) == []

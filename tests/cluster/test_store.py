@@ -62,6 +62,7 @@ async def test_versions_go_on_after_reopening(path: Path) -> None:
     assert int(later.metadata.resource_version) == int(made.metadata.resource_version) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("acknowledged", [1, 23, 170])
 async def test_acknowledged_writes_survive_kill_9(path: Path, acknowledged: int) -> None:
     said = words_of_a_killed_writer(path, acknowledged)

@@ -24,6 +24,7 @@ from tests.cluster import fakes
 from tests.fakes import START, ManualClock, counting_uids
 from tests.lab.control_plane import ControlPlane, Options
 from tests.simulation.ground_truth import GroundTruth
+from tests.simulation.memory_store import in_memory
 
 CRDS = Path(__file__).parents[2] / "deploy" / "crds.yaml"
 
@@ -63,10 +64,14 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         async with connect(from_kubeconfig(real.kubeconfig, clock=clock), clock=clock, jitter=random.random) as remote:
             yield remote
         return
-    path = tmp_path / "cluster.db" if request.param == "embedded-file" else None
     between_seconds = ManualClock(START + timedelta(milliseconds=300))
+    if request.param == "simulated":
+        with in_memory(between_seconds, history=10_000) as simulated:
+            yield GroundTruth(simulated, "person", lambda _: None)
+        return
+    path = tmp_path / "cluster.db" if request.param == "embedded-file" else None
     with EmbeddedCluster.open(path, clock=between_seconds, new_uid=counting_uids()) as embedded:
-        yield GroundTruth(embedded, "person", lambda _: None) if request.param == "simulated" else embedded
+        yield embedded
 
 
 @pytest.fixture

@@ -9,9 +9,11 @@ from typing import Any
 
 from healthd.alerts.sink import Sink
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Cluster, NotFound, Unavailable
+from healthd.cluster.port import Cluster, Forbidden, NotFound, Unavailable
+from healthd.controller.alerts.heartbeat import HeartbeatSink
 from healthd.controller.daemon import LEASE, ControllerDaemon, ControllerDependencies
 from healthd.controller.ports import Checkpoints
+from healthd.controller.remediation.requests import Requests
 from healthd.core.api import ANNOTATION_RESTART, Job, Lease, Node, Pod, Recovery
 from healthd.core.config import AlertsPolicy, Config
 from healthd.core.node.quarantine import Record, cordon_patch
@@ -25,23 +27,29 @@ TURNS = 200
 
 
 class Link:
-    """A cluster as one replica reaches it: not at all while it is *cut*, and without the kinds that are *unknown*."""
+    """
+    A cluster as one replica reaches it: not at all while it is *cut*, and without the kinds that are *unknown*. Writes
+    to objects whose names are *refused* fail, as by an admission policy.
+    """
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster = cluster
         self.cut = False
         self.unknown: set[type[Any]] = set()
+        self.refused: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self._cluster, name)
-        return verb if name == "watch" else self._through(verb)
+        return verb if name == "watch" else self._through(verb, is_write=name == "patch")
 
-    def _through(self, verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def _through(self, verb: Callable[..., Awaitable[Any]], *, is_write: bool) -> Callable[..., Awaitable[Any]]:
         async def call(*args: Any, **options: Any) -> Any:
             if self.cut:
                 raise Unavailable("no route to the API server")
             if isinstance(args[0], type) and args[0] in self.unknown:
                 raise NotFound("the server could not find the requested resource")
+            if is_write and args[1] in self.refused:
+                raise Forbidden("an admission policy denied the request")
             return await verb(*args, **options)
 
         return call
@@ -82,7 +90,10 @@ class Replicas:
         unknown: set[type[Any]] | None = None,
         checkpoints: Checkpoints | None = None,
         sinks: Sequence[Sink] = (),
+        heartbeat: HeartbeatSink | None = None,
         cut: bool = False,
+        requests: Callable[[Cluster], Requests] | None = None,
+        config: Config | None = None,
     ) -> None:
         """One more replica."""
         link = self.links[name] = Link(self.cluster)
@@ -92,7 +103,7 @@ class Replicas:
         seen: Cluster = cluster
         alerts = AlertsPolicy(sinks=tuple(a_sink_policy(sink.name) for sink in sinks))
         self.daemons[name] = ControllerDaemon(
-            Config(alerts=alerts),
+            config or Config(alerts=alerts),
             ControllerDependencies(
                 identity=name,
                 namespace="healthd-system",
@@ -102,6 +113,8 @@ class Replicas:
                 checkpoints=checkpoints or SeenCheckpoints({}),
                 jitter=lambda: 0.5,
                 sinks=sinks,
+                heartbeat=heartbeat,
+                requests=requests(seen) if requests is not None else None,
             ),
         )
         self._replicas[name] = asyncio.create_task(self.daemons[name].run())

@@ -65,7 +65,7 @@ async def test_a_gang_that_its_user_set_going_is_not_stopped_by_what_was_decided
     await scenario.run_until(Phase.SUPERSEDED)
     scenario.resume()
 
-    with pytest.raises(Conflict, match="it is now in Superseded"):
+    with pytest.raises(Conflict, match="it has been changed"):
         await perform(
             scenario.cluster,
             StopGang(before.metadata.name),

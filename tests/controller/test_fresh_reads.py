@@ -11,16 +11,27 @@ import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Labels
-from healthd.controller.cluster_state import ClusterState
+from healthd.controller.cache.cluster_state import ClusterState
+from healthd.controller.cache.informers import read_everything
 from healthd.controller.fresh_reads import FreshRead, FreshReader, hinges, one_by_one
-from healthd.controller.informers import read_everything
 from healthd.controller.workqueue import in_parallel
-from healthd.core.api import ANNOTATION_RESTART, FencedPod, Job, Node, Pod, Recovery, RecoveryStatus
-from healthd.core.api.model import Phase
+from healthd.core.api import (
+    ANNOTATION_RESTART,
+    FencedPod,
+    GangRef,
+    Job,
+    Node,
+    NodeHealth,
+    Pod,
+    Recovery,
+    RecoveryStatus,
+)
+from healthd.core.api.health import MemberState, PodRhythm
+from healthd.core.api.model import CauseKind, Phase
 from healthd.gangs import ADAPTERS
-from tests.builders import a_cause, a_job, a_node, a_pod, a_recovery
+from tests.builders import a_cause, a_job, a_node, a_nodehealth, a_pod, a_recovery
 from tests.core.gangs import a_recovery_in, a_root
-from tests.fakes import ManualClock, counting_uids
+from tests.fakes import START, ManualClock, counting_uids
 
 PODS = [FencedPod(name=f"train-{rank}", uid=f"uid-{rank}", node=f"node-{rank}", index=str(rank)) for rank in range(2)]
 
@@ -99,6 +110,26 @@ def scenario() -> NoticedGang:
 
 def boot(snapshot: FreshRead, node: str) -> str:
     return snapshot.view.nodes[node].status.node_info.boot_id
+
+
+async def test_what_the_agents_of_a_gang_that_hangs_report_is_read_again_before_it_is_restarted(
+    scenario: NoticedGang,
+) -> None:
+    await scenario.set_up(Phase.DETECTED)
+    pod = await scenario.cluster.get(Pod, "train-1", "default")
+    rhythm = PodRhythm(uid=pod.metadata.uid, state=MemberState.SILENT, since=START)
+    await scenario.cluster.create(a_nodehealth("node-1"))
+    silent = {"status": {"rhythms": [msgspec.to_builtins(rhythm)], "bootId": "boot-1"}}
+    works: dict[str, Any] = {"status": {"rhythms": []}}
+    patched = await scenario.cluster.patch(NodeHealth, "node-1", silent, subresource="status")
+    scenario.cluster_state.upsert(patched)
+    await scenario.cluster.patch(NodeHealth, "node-1", works, subresource="status")
+    hangs = a_cause(CauseKind.HANG)
+    reader = FreshReader(scenario.cluster, scenario.cluster_state, ADAPTERS, one_by_one, lambda _: [hangs])
+    view = await reader.at_fault(GangRef(kind="Job", name="train", namespace="default", uid=scenario.job.metadata.uid))
+
+    assert view.health["node-1"].status.rhythms == []
+    assert view.nodes["node-1"].status.node_info.boot_id == view.health["node-1"].status.boot_id == "boot-1"
 
 
 async def test_the_boot_of_a_node_is_what_it_is_now_where_the_fence_asks_for_it(scenario: NoticedGang) -> None:

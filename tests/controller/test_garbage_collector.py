@@ -9,11 +9,11 @@ import pytest
 from msgspec import to_builtins
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Invalid
-from healthd.controller.cluster_state import ClusterState
+from healthd.cluster.port import Forbidden, Invalid
+from healthd.controller.cache.cluster_state import ClusterState
+from healthd.controller.cache.informers import read_everything
 from healthd.controller.fresh_reads import FreshReader, one_by_one
 from healthd.controller.garbage_collector import GarbageCollector, needs_hint
-from healthd.controller.informers import read_everything
 from healthd.core.api import (
     ANNOTATION_RESTART,
     ANNOTATION_STOPPED_BY,
@@ -23,6 +23,7 @@ from healthd.core.api import (
     LABEL_HINT,
     Attempt,
     ChosenCheckpoint,
+    CustomObject,
     Job,
     Pod,
     PodStatus,
@@ -32,6 +33,7 @@ from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.gang import Root, RootOutcome, no_sign
 from healthd.gangs import ADAPTERS
+from healthd.gangs.kinds import ALL
 from healthd.telemetry.isolation import Isolation
 from tests.builders import a_job, a_pod, a_recovery
 from tests.core.gangs import a_recovery_in, a_root
@@ -70,6 +72,7 @@ async def test_pods_carry_the_hint_of_the_recovery_that_started_them() -> None:
     assert current(scenario) == [scenario.recovery().metadata.name]
 
 
+@pytest.mark.slow
 async def test_the_hint_of_an_earlier_recovery_is_taken_away() -> None:
     scenario = Scenario(spares=2)
     await scenario.run_for(minutes=1)
@@ -94,6 +97,37 @@ async def test_a_gang_that_is_gone_has_no_hint() -> None:
     assert current(scenario) == []
 
 
+class WithoutRights:
+    """A cluster that lets nobody read custom objects, as where `deploy/` grants nothing for them."""
+
+    def __init__(self, cluster: Any) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._cluster, verb)
+
+    async def get(self, kind: type[Any], name: str, namespace: str = "") -> Any:
+        """Raises Forbidden for custom objects, whether they exist or not."""
+        if issubclass(kind, CustomObject):
+            raise Forbidden(f"{kind.__name__} is forbidden")
+        return await self._cluster.get(kind, name, namespace)
+
+
+@pytest.mark.slow
+async def test_a_kind_that_may_not_be_read_does_not_keep_a_spare_claimed() -> None:
+    scenario = Scenario()
+    cluster = WithoutRights(scenario.ground_truth.seen_by("controller"))
+    scenario.add_loop("controller", scenario.new_controller("controller", cluster, adapters=ALL))
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.RECOVERED)
+    scenario.delete()
+    await scenario.run_for(minutes=5)
+
+    assert scenario.pool() == ["node-2"]
+
+
+@pytest.mark.slow
 async def test_a_node_that_a_stopped_gang_will_go_on_on_is_no_spare_of_the_gang_that_left_it() -> None:
     scenario = Scenario()
     await scenario.run_for(minutes=1)
@@ -110,6 +144,7 @@ async def test_a_node_that_a_stopped_gang_will_go_on_on_is_no_spare_of_the_gang_
     assert scenario.pool() == ["node-1"]
 
 
+@pytest.mark.slow
 async def test_the_oldest_recoveries_of_a_gang_are_forgotten() -> None:
     scenario = Scenario(spares=3, budget=4, recovery=RecoveryPolicy(keep=2))
     await scenario.run_for(minutes=1)
@@ -120,6 +155,7 @@ async def test_the_oldest_recoveries_of_a_gang_are_forgotten() -> None:
     assert [recovery.spec.first_attempt for recovery in scenario.recoveries()] == [2, 3]
 
 
+@pytest.mark.slow
 async def test_the_history_of_a_gang_outlives_it_for_a_while() -> None:
     scenario = Scenario(recovery=RecoveryPolicy(keep_for=timedelta(hours=2)))
     await scenario.run_for(minutes=1)

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
-from healthd.controller.cluster_state import ClusterState
-from healthd.controller.metrics import measure_agents, measure_move, measure_world
+from healthd.controller.cache.cluster_state import ClusterState
+from healthd.controller.metrics import measure_agents, measure_detection, measure_hangs, measure_move, measure_world
 from healthd.core.api import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_CLAIM,
     ANNOTATION_RESTART,
+    ANNOTATION_SILENCE,
     ChosenCheckpoint,
+    NodeHealth,
     NodeHealthStatus,
     RecoveryStatus,
     RejectedCheckpoint,
     TimelineEntry,
 )
-from healthd.core.api.model import Phase
+from healthd.core.api.health import MemberState, PodRhythm
+from healthd.core.api.model import CauseKind, Phase
+from healthd.core.hang.silence import Silence
 from healthd.core.node.quarantine import Record, cordon_patch
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
-from tests.builders import a_job, a_node, a_nodehealth, a_recovery
+from tests.builders import a_cause, a_job, a_node, a_nodehealth, a_pod, a_recovery
 from tests.fakes import START
+
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -131,6 +137,21 @@ def test_the_time_until_it_runs_is_measured_apart_from_the_time_until_it_is_conf
     assert value(metrics, "healthd_recovery_confirmed_seconds_sum") == 240
 
 
+def test_the_time_until_a_recovery_is_opened_is_measured_once(metrics: Metrics) -> None:
+    fault = msgspec.structs.replace(a_cause(CauseKind.SOFTWARE), at=START)
+    entries = [
+        TimelineEntry(phase=phase, at=START + timedelta(seconds=7)) for phase in (Phase.DETECTED, Phase.STOPPING)
+    ]
+    new, opened, stopping = (
+        a_recovery(cause=fault, status=RecoveryStatus(timeline=entries[:number])) for number in range(3)
+    )
+    measure_detection(metrics, new, opened)
+    measure_detection(metrics, opened, stopping)
+
+    assert samples(metrics, "healthd_recovery_detection_seconds_sum")["software",] == 7
+    assert samples(metrics, "healthd_recovery_detection_seconds_count")["software",] == 1
+
+
 def samples(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
     """Every series of that name: the values of its labels, by the names of these -> its value."""
     found = [sample for family in metrics.registry.collect() for sample in family.samples if sample.name == name]
@@ -162,6 +183,22 @@ def test_a_gang_that_was_given_up_is_named_until_a_person_starts_it(metrics: Met
     assert shown(suspended=False) == {}
 
 
+def test_a_gang_that_hangs_is_named_with_since_when_while_its_agents_say_so(metrics: Metrics) -> None:
+    silence = Silence(since=START, seen_at=START, allowed=12.0, period=2.0, members=())
+    notes = {ANNOTATION_RESTART: "enabled", ANNOTATION_SILENCE: msgspec.json.encode(silence).decode()}
+    job = a_job("train", annotations=notes, uid="train")
+    rank = a_pod("train-0", node="n1", owner=job, labels={"batch.kubernetes.io/job-name": "train"})
+    rhythm = PodRhythm(uid="train-0", state=MemberState.SILENT, since=START, allowed=12.0)
+    status = NodeHealthStatus(rhythms=[rhythm], seen_at=START)
+
+    def shown(*reports: NodeHealth) -> dict[tuple[str, ...], float]:
+        measure_hangs(metrics, a_census(a_node("n1"), job, rank, *reports), START + timedelta(minutes=1))
+        return samples(metrics, "healthd_gang_silent_since_timestamp_seconds")
+
+    assert shown(a_nodehealth("n1", status=status)) == {("train", "default"): START.timestamp()}
+    assert shown() == {}
+
+
 def test_a_node_in_quarantine_is_named_with_since_when(metrics: Metrics) -> None:
     record = Record(finding="0000:3b:00.0/xid-79", message="off the bus", since=START)
     annotations = cordon_patch(a_node("bad"), record)["metadata"]["annotations"]
@@ -188,3 +225,23 @@ def test_a_node_counts_as_without_an_agent_when_none_reported_in_three_hours(met
     measure_agents(metrics, a_census(*map(a_node, ("silent", "alive", "never")), silent, alive), now)
 
     assert value(metrics, "healthd_nodes_without_agent") == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (RecoveryStatus(phase=Phase.STOPPING, phase_since=START), START),
+        (RecoveryStatus(phase=Phase.RESERVING, phase_since=START, not_before=START + HOUR), START + HOUR),
+        (RecoveryStatus(phase=Phase.STARTING, phase_since=START + HOUR, not_before=START), START + HOUR),
+        (RecoveryStatus(phase=Phase.HELD, held_in=Phase.RESERVING, phase_since=START), None),
+        (RecoveryStatus(phase=Phase.RECOVERED, phase_since=START), None),
+    ],
+)
+def test_a_recovery_is_in_its_phase_since_it_entered_it_or_may_start(
+    metrics: Metrics, status: RecoveryStatus, expected: datetime | None
+) -> None:
+    measure_world(metrics, a_census(a_recovery(status=status)))
+
+    labels = {"namespace": "default", "gang": "train", "phase": status.phase.value}
+    found = metrics.registry.get_sample_value("healthd_gang_recovery_since_timestamp_seconds", labels)
+    assert found == (expected.timestamp() if expected else None)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from healthd.controller.cluster_state import ClusterState, ObjectKey
+from healthd.controller.cache.cluster_state import ClusterState, ObjectKey
+from healthd.controller.cache.informers import read_everything
 from healthd.controller.dependencies import ReconcilerDependencies
-from healthd.controller.informers import read_everything
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import ANNOTATION_CLAIM, FINALIZER_FENCE, Node, NodeHealth, Pod
@@ -115,6 +115,7 @@ async def test_a_gang_that_went_on_while_no_controller_looked_is_not_called_sile
     assert scenario.root.progress.at == scenario.clock.now()
 
 
+@pytest.mark.slow
 async def test_a_gang_whose_store_does_not_answer_is_not_called_silent() -> None:
     scenario = Scenario(ranks=2, spares=1)
     await scenario.run_for(minutes=5)

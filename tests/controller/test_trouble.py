@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -12,13 +13,14 @@ from structlog.testing import capture_logs
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
-from healthd.controller.cluster_state import ClusterState, GangKey, ObjectKey
+from healthd.controller.cache.cluster_state import ClusterState, GangKey, ObjectKey
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.reconciler import Reconciler
 from healthd.controller.schedule import RETRY, RETRY_MOST
 from healthd.controller.workqueue import APART, WorkQueue
 from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_RESTART, GangRef, Pod, Recovery
 from healthd.core.config import Config
+from healthd.core.hang.silence import Silence
 from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
@@ -64,6 +66,9 @@ class Senses:
         return None
 
     def last_work(self, pods: Sequence[Pod]) -> datetime | None:
+        return None
+
+    def silence(self, pods: Sequence[Pod]) -> Silence | None:
         return None
 
 
@@ -259,3 +264,36 @@ async def test_metrics_that_cannot_be_shown_stand_before_no_work() -> None:
     swept = metrics.registry.get_sample_value("healthd_loop_last_success_timestamp_seconds", {"loop": "controller"})
     assert swept == scenario.clock.now().timestamp()
     assert metrics.registry.get_sample_value("healthd_object_errors_total", {"where": "metrics"}) == 1
+
+
+class Untidy(Metrics):
+    """While it is *broken*, no sweep succeeds."""
+
+    broken = False
+
+    def loop_succeeded(self, loop: str, now: datetime) -> None:
+        if self.broken:
+            raise OverflowError("int too large to convert to float")
+
+
+async def test_the_rounds_of_the_queue_stand_still_while_sweeps_fail_or_the_sight_is_old() -> None:
+    scenario, metrics, trouble = ThreeGangs(), Untidy(), [""]
+    dependencies = ReconcilerDependencies(
+        cluster=EmbeddedCluster.open(None, clock=scenario.clock, new_uid=counting_uids()),
+        clock=scenario.clock,
+        adapters=ADAPTERS,
+        checkpoints=scenario.stores,
+        metrics=metrics,
+    )
+    controller = Reconciler(dependencies, Config(), cluster_state=scenario.cluster_state)
+    queue = WorkQueue(controller, scenario.clock, asyncio.Event(), lambda: trouble[0])
+    running, seen = asyncio.create_task(queue.run()), [queue.rounds]
+    for metrics.broken, trouble[0] in ((False, ""), (True, ""), (False, ""), (False, "no update of pods"), (False, "")):
+        await scenario.clock.run_for(timedelta(seconds=10))
+        seen.append(queue.rounds)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    turned = [after - before for before, after in pairwise(seen)]
+    assert [each > 5 for each in turned] == [True, False, True, False, True]
+    assert max(turned[1], turned[3]) <= 1

@@ -40,6 +40,7 @@ def test_progress_that_could_not_be_computed_with_is_refused(text: str) -> None:
         read_json(text, Progress)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", [zlib.compress, gzip.compress])
 def test_a_bomb_is_not_unpacked(pack: object) -> None:
     assert callable(pack)

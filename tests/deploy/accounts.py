@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from healthd.clock import SystemClock
-from healthd.cluster.port import Cluster
-from healthd.cluster.remote import Access, connect
+from healthd.cluster.remote import Access, RemoteCluster, connect
 from tests.cluster.fakes import FixedConnection
 from tests.deploy.manifests import DEPLOY
 from tests.lab.api import Json
@@ -36,13 +35,16 @@ def token_of_controller(control_plane: ControlPlane) -> str:
 
 def bind_controller(control_plane: ControlPlane) -> str:
     """
-    The token of the controller's account, with its rights, those for plain pods everywhere, and its policies at work.
+    The token of the controller's account, with its rights and those of every component, and its policies at work.
 
     For tests in which nothing else of what is shipped runs.
     """
     control_plane.apply(DEPLOY / "namespace.yaml")
-    for file in ("rbac.yaml", "components/plain-pods/binding.yaml", "admission-controller.yaml"):
-        control_plane.kubectl("apply", "--server-side", "-n", SYSTEM, "-f", str(DEPLOY / file))
+    components = DEPLOY / "components"
+    others = ("plain-pods/binding.yaml", "kueue/policy.yaml", "before-1.36/policy.yaml")
+    granted = [*(components / each for each in others), *components.glob("*/rbac.yaml")]
+    for file in (DEPLOY / "rbac.yaml", *granted, DEPLOY / "admission-controller.yaml", DEPLOY / "admission-kinds.yaml"):
+        control_plane.kubectl("apply", "--server-side", "-n", SYSTEM, "-f", str(file))
     token = control_plane.service_account_token(SYSTEM, "healthd-controller")
     pod = {"metadata": {"name": "any"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
     refused: Request = ("POST", "/api/v1/namespaces/kube-system/pods?dryRun=All", pod)
@@ -73,7 +75,7 @@ def refuser(message: str) -> str:
 
 
 @asynccontextmanager
-async def as_holder_of(control_plane: ControlPlane, token: str) -> AsyncIterator[Cluster]:
+async def as_holder_of(control_plane: ControlPlane, token: str) -> AsyncIterator[RemoteCluster]:
     """The cluster, as whoever has *token*."""
     tls = ssl.create_default_context(cafile=str(control_plane.authority))
     access = Access(url=control_plane.url, source="a test", authorization=f"Bearer {token}", tls=tls)

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 
 from tests.deploy import test_admission_agent as agent
 from tests.deploy import test_admission_controller as controller
+from tests.deploy import test_admission_kinds as kinds
 from tests.deploy import test_admission_pods as pods
 from tests.deploy import test_admission_roots as roots
 from tests.deploy import test_admission_verifier as verifier
+from tests.deploy import test_admission_workloads as workloads
 from tests.deploy import test_attacks as others
 from tests.deploy.manifests import ROOT
 from tests.kubernetes.real.stolen_token import ATTEMPTS, OF_KUBELET
@@ -31,7 +33,13 @@ def rows() -> Iterator[Row]:
     """Every attack, with who makes it and who refuses it."""
     stolen = "the controller's token"
     yield from ((stolen, what, roots.POLICY) for what in roots.BY_POLICY)
-    yield from ((stolen, what, pods.PODS_POLICY) for what in pods.OF_PODS)
+    yield from (
+        (stolen, f"of each kind in docs/gangs.md that has it: {what}", kinds.POLICY) for what in kinds.BY_POLICY
+    )
+    yield from ((stolen, f"of a Workload of Kueue: {what}", workloads.POLICY) for what in workloads.ATTACKS)
+    yield from ((stolen, what, kinds.STATUS_POLICY) for what in kinds.OF_STATUS)
+    yield from ((stolen, what, roots.POLICY) for what in kinds.OF_LAUNCHER)
+    yield from ((stolen, what, pods.PODS_POLICY) for what in (*pods.OF_PODS, *kinds.OF_WORKERS))
     yield from ((stolen, what, pods.RECORDS_POLICY) for what in pods.OF_RECORDS)
     yield from ((stolen, f"a verifier with {what}", VERIFIER) for what in (*verifier.FURTHER, *verifier.OTHERWISE))
     yield from ((stolen, what, controller.policy_of(what)) for what in controller.BY_POLICY)

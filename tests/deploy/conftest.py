@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from healthd.cluster.crds import definitions
+from tests.deploy.kustomized import rendered
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 KINDS = [definition["metadata"]["name"] for definition in definitions()]
 
 
 @pytest.fixture(scope="module")
 def installed(control_plane: ControlPlane) -> ControlPlane:
     """`kubectl apply -k deploy/`, and healthd's kinds are served."""
-    control_plane.apply(DEPLOY)
+    control_plane.apply(rendered(control_plane))
     await_kinds(control_plane)
     return control_plane
 

@@ -32,6 +32,8 @@ HINT = PodHint(
     avoid=["bad-1", "bad-2"],
     prefer=["good-1", "good-2"],
 )
+BY_LABEL = frozenset({"PodGang", "StatefulSet"})
+"""Kinds with pods whose template healthd does not mark."""
 NAME = "llama"
 UID = "0af1c2d3"
 HINTED = {"HEALTHD_ATTEMPT": "3", "HEALTHD_RESUME_FROM": "/ckpt/step-70", "HEALTHD_RESUME_STEP": "70"}
@@ -47,6 +49,7 @@ def mutate(
     gang: str = NAME,
     uid: str = UID,
     label: str = HINT_CURRENT,
+    pod_labels: Mapping[str, str] | None = None,
 ) -> None:
     """Make a recovery whose hint new pods of the gang must carry."""
     recovery = Recovery(
@@ -55,6 +58,7 @@ def mutate(
             gang=GangRef(kind=kind, name=gang, namespace=namespace, uid=uid),
             first_attempt=1,
             cause=Cause(kind=CauseKind.HARDWARE, message="xid 79", at=SystemClock().now()),
+            pod_labels=dict(pod_labels if pod_labels is not None else {LABEL_GANG: gang} if kind in BY_LABEL else {}),
         ),
         status=RecoveryStatus(attempt=hint.attempt, hint=hint),
     )

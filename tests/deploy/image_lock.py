@@ -17,10 +17,10 @@ from tests.deploy.manifests import DEPLOY
 
 LOCK = DEPLOY / "requirements.lock"
 HEADER = """\
-# What the image has of requirements.lock: all that pods need, with checkpoints in buckets. Pods read no kubeconfig, so
-# the package `kubernetes` is not among it. Written by `make lock`.
+# What the image has of requirements.lock: all that pods need, with checkpoints in buckets. Pods read no kubeconfig and
+# complete no command, so the packages `kubernetes` and `argcomplete` are not among it. Written by `make lock`.
 """
-LEFT_OUT = {"kubernetes"}
+LEFT_OUT = {"argcomplete", "kubernetes"}
 
 
 def image_lock() -> str:

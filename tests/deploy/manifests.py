@@ -36,6 +36,13 @@ def of_kind(kind: str) -> dict[str, Manifest]:
     return {manifest["metadata"]["name"]: manifest for manifest in shipped() if manifest["kind"] == kind}
 
 
+def component(name: str) -> list[Manifest]:
+    """Every object that a component adds."""
+    folder = DEPLOY / "components" / name
+    (kustomization,) = all_of(folder / "kustomization.yaml")
+    return [manifest for file in kustomization.get("resources", []) for manifest in all_of(folder / file)]
+
+
 def pod_specs() -> dict[str, Manifest]:
     """The pods that are made, by the name of what makes them."""
     made = {**of_kind("DaemonSet"), **of_kind("Deployment")}

@@ -1,4 +1,4 @@
-"""The PrometheusRule of deploy/components/monitoring, from grafana/alerts. `python -m tests.deploy.prometheus_rule`."""
+"""The PrometheusRule of deploy/components/monitoring, from grafana/. `python -m tests.deploy.prometheus_rule`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import yaml
 from tests.deploy.manifests import DEPLOY, ROOT, all_of
 
 FILE = DEPLOY / "components" / "monitoring" / "rules.yaml"
-ALERTS = sorted((ROOT / "grafana" / "alerts").glob("*.yaml"))
-_HEAD = "# Written by `make docs` from grafana/alerts, where each rule is explained.\n"
+RULES = [file for folder in ("alerts", "recording") for file in sorted((ROOT / "grafana" / folder).glob("*.yaml"))]
+_HEAD = "# Written by `make docs` from grafana/alerts and grafana/recording, where each rule is explained.\n"
 
 
 def prometheus_rule() -> dict[str, Any]:
@@ -20,7 +20,7 @@ def prometheus_rule() -> dict[str, Any]:
         "namespace": "healthd-system",
         "labels": {"app.kubernetes.io/name": "healthd"},
     }
-    groups = [group for file in ALERTS for document in all_of(file) for group in document["groups"]]
+    groups = [group for file in RULES for document in all_of(file) for group in document["groups"]]
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",

@@ -30,6 +30,7 @@ def token(installed: ControlPlane) -> str:
     of_somebody = a_pod({}) | {"metadata": {"name": "of-somebody"}}
     installed.api.create(PODS, of_somebody)
     installed.api.create(INCIDENTS, an_incident("open"))
+    installed.api.create(HISTORIES, a_history("there"))
     wait_until("the policies at work", lambda: answer(installed, made, DRY_CORDON)[0] == 403, limit=30)
     return made
 
@@ -54,6 +55,12 @@ def a_pod(labels: Json) -> Json:
     }
 
 
+def a_history(name: str, away: bool = False, **meta: object) -> Json:
+    spec = {"machine": name, "node": "n1", "since": NOW, "absences": [{"began": NOW}] if away else []}
+    metadata = {"name": name, **meta}
+    return {"apiVersion": "healthd.dev/v1alpha1", "kind": "HardwareHistory", "metadata": metadata, "spec": spec}
+
+
 def an_incident(name: str, **meta: object) -> Json:
     spec = {"key": name, "severity": "page", "title": "it waits", "opened": NOW, "updated": NOW}
     return {"apiVersion": "healthd.dev/v1alpha1", "kind": "Incident", "metadata": {"name": name, **meta}, "spec": spec}
@@ -62,6 +69,7 @@ def an_incident(name: str, **meta: object) -> Json:
 NOW = "2026-01-01T00:00:00Z"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"
 EVENTS = "/api/v1/namespaces/default/events"
+HISTORIES = f"/apis/healthd.dev/v1alpha1/namespaces/{SYSTEM}/hardwarehistories"
 INCIDENTS = f"/apis/healthd.dev/v1alpha1/namespaces/{SYSTEM}/incidents"
 
 
@@ -126,6 +134,14 @@ BY_POLICY: dict[str, tuple[Request, str]] = {
         "nothing may keep it",
     ),
     "an incident deleted that is open": (("DELETE", f"{INCIDENTS}/open", None), "only incidents that are over"),
+    "a hardware history that goes with its node": (
+        ("POST", HISTORIES, a_history("kept", finalizers=["example.com/keep"])),
+        "outlives its Node",
+    ),
+    "the history of a machine that is there deleted": (
+        ("DELETE", f"{HISTORIES}/there", None),
+        "only the histories of machines that are away",
+    ),
 }
 
 
@@ -134,6 +150,7 @@ POLICIES = {
     LEASES: "lease",
     EVENTS: "events",
     INCIDENTS: "incidents",
+    HISTORIES: "histories",
     "/api/v1/namespaces/": "pods",
 }
 
@@ -183,6 +200,11 @@ BY_RBAC: dict[str, Request] = {
         "POST",
         "/apis/healthd.dev/v1alpha1/namespaces/default/incidents",
         an_incident("elsewhere"),
+    ),
+    "a hardware history elsewhere": (
+        "POST",
+        "/apis/healthd.dev/v1alpha1/namespaces/default/hardwarehistories",
+        a_history("elsewhere"),
     ),
     "another lease": (
         "PATCH",
@@ -275,6 +297,20 @@ def test_an_incident_may_be_made_reported_and_deleted_when_it_is_over(installed:
         ("PATCH", f"{INCIDENTS}/mine", over),
         ("GET", INCIDENTS, None),
         ("DELETE", f"{INCIDENTS}/mine", None),
+    ]
+    answers = [answer(installed, token, request) for request in requests]
+
+    assert [status for status, _ in answers] == [201, 200, 200, 200], answers
+
+
+def test_a_hardware_history_may_be_made_changed_and_deleted_when_its_machine_is_away(
+    installed: ControlPlane, token: str
+) -> None:
+    requests: list[Request] = [
+        ("POST", HISTORIES, a_history("mine")),
+        ("PATCH", f"{HISTORIES}/mine", {"spec": {"absences": [{"began": NOW}]}}),
+        ("GET", HISTORIES, None),
+        ("DELETE", f"{HISTORIES}/mine", None),
     ]
     answers = [answer(installed, token, request) for request in requests]
 

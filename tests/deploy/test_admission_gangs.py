@@ -179,10 +179,13 @@ def test_affinity_between_pods_stays(installed: ControlPlane, namespace: str) ->
 
 
 OF_ANY_JOB = {"batch.kubernetes.io/job-name": NAME}
-OF_JOB = {**OF_ANY_JOB, LABEL_RESTARTED: "true"}
+OF_JOB = {**OF_ANY_JOB, LABEL_RESTARTED: UID}
+OF_OTHER_JOB = {**OF_ANY_JOB, LABEL_RESTARTED: "another-uid"}
 OF_JOBSET = {**OF_JOB, "jobset.sigs.k8s.io/jobset-name": NAME}
 OF_ANY_SET = {"statefulset.kubernetes.io/pod-name": f"{NAME}-0"}
-OF_SET = {**OF_ANY_SET, LABEL_RESTARTED: "true"}
+OF_SET = {**OF_ANY_SET, LABEL_RESTARTED: UID}
+OF_WRAPPER = {"workload.codeflare.dev/appwrapper": NAME}
+OF_OTHER_WRAPPER = {"workload.codeflare.dev/appwrapper": "mistral"}
 
 
 @pytest.mark.parametrize(
@@ -192,11 +195,8 @@ OF_SET = {**OF_ANY_SET, LABEL_RESTARTED: "true"}
         ("StatefulSet", {"owner": UID, "labels": OF_SET}),
         ("StatefulSet", {"labels": {LABEL_GANG: NAME}}),
         ("StatefulSet", {"labels": {**OF_JOB, LABEL_GANG: NAME}}),
-        (
-            "JobSet",
-            {"labels": {**OF_JOBSET, "jobset.sigs.k8s.io/jobset-uid": UID}},
-        ),
         ("JobSet", {"labels": OF_JOBSET}),
+        ("AnyKind", {"labels": {LABEL_RESTARTED: UID}}),
         ("PodGang", {"labels": {LABEL_GANG: NAME}}),
     ],
 )
@@ -213,17 +213,14 @@ def test_members_of_every_kind_are_known(
 @pytest.mark.parametrize(
     ("kind", "marks"),
     [
-        ("Job", {"owner": "another-uid", "labels": OF_JOB}),
+        ("Job", {"owner": UID, "labels": OF_OTHER_JOB}),
         ("Job", {"owner": UID}),
         ("Job", {"owner": UID, "labels": OF_ANY_JOB}),
         ("StatefulSet", {"owner": UID, "labels": OF_ANY_SET}),
         ("Job", {"labels": {LABEL_GANG: NAME}}),
-        (
-            "JobSet",
-            {"labels": {**OF_JOBSET, "jobset.sigs.k8s.io/jobset-uid": "another"}},
-        ),
-        ("JobSet", {"labels": {**OF_JOB, "jobset.sigs.k8s.io/jobset-name": "mistral"}}),
-        ("StatefulSet", {"owner": "another-uid", "labels": OF_SET}),
+        ("Job", {"labels": {**OF_ANY_JOB, LABEL_RESTARTED: ""}}),
+        ("JobSet", {"labels": {**OF_OTHER_JOB, "jobset.sigs.k8s.io/jobset-name": NAME}}),
+        ("StatefulSet", {"owner": UID, "labels": {**OF_ANY_SET, LABEL_RESTARTED: "another-uid"}}),
         ("PodGang", {"labels": {LABEL_GANG: "mistral"}}),
         ("PodGang", {"labels": {}}),
     ],
@@ -237,6 +234,17 @@ def test_other_pods_are_not_touched(installed: ControlPlane, namespace: str, kin
 
     assert not gets_hint(pod)
     assert "affinity" not in pod["spec"]
+
+
+def test_pods_of_a_template_that_cannot_be_marked_are_known_by_the_labels_that_their_kind_gives_them(
+    installed: ControlPlane, namespace: str
+) -> None:
+    mutate(installed, namespace, HINT, kind="AppWrapper", pod_labels=OF_WRAPPER)
+
+    pod = made(installed, namespace, labels={**OF_WRAPPER, LABEL_GANG: "anything"})
+    stranger = create(installed, namespace, labels={**OF_OTHER_WRAPPER, LABEL_GANG: NAME})
+
+    assert (gets_hint(pod), gets_hint(stranger)) == (True, False)
 
 
 def test_a_recovery_reaches_no_other_namespace(installed: ControlPlane, namespace: str) -> None:

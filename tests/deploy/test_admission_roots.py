@@ -21,6 +21,13 @@ APPS = f"/apis/apps/v1/namespaces/{TENANT}/statefulsets"
 SETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{TENANT}/jobsets"
 OF_CLUSTER = "/apis/apps/v1/namespaces/kube-system/statefulsets"
 ALLOWED_OPTION = {"healthd.dev/min-nodes": "2"}
+SHRUNK = {
+    "healthd.dev/restart": "enabled",
+    "healthd.dev/stopped-by": "r",
+    "healthd.dev/original-size": "6",
+    **ALLOWED_OPTION,
+}
+"""A gang of four that healthd has stopped, and that it had made smaller before."""
 HOST = {"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}
 PRIVILEGED = [{"name": "main", "image": "none", "securityContext": {"privileged": True}}]
 
@@ -59,6 +66,7 @@ WORKLOADS: dict[str, list[Json]] = {
         named(job(suspend=True), "held"),
         named(job(), "running"),
         named(job(), "small", {"healthd.dev/restart": "enabled", **ALLOWED_OPTION}),
+        named(job(suspend=True), "shrunk", SHRUNK),
         named(job(), "foreign", {}),
         named(job(suspend=True), "annotated", {"healthd.dev/checkpoint": "/ckpt"}),
         named(job(template=pods(labels={"healthd.dev/gang": "workers"})), "launcher", {}),
@@ -66,11 +74,13 @@ WORKLOADS: dict[str, list[Json]] = {
     APPS: [
         named(stateful_set(), "workers"),
         named(stateful_set(), "foreign", {}),
+        named(stateful_set(replicas=0), "idle"),
         named(
             stateful_set(replicas=0),
             "stopped",
             {"healthd.dev/restart": "enabled", "healthd.dev/stopped-by": "r", "healthd.dev/replicas": "4"},
         ),
+        named(stateful_set(replicas=0), "shrunk", {**SHRUNK, "healthd.dev/replicas": "4"}),
     ],
     OF_CLUSTER: [named(stateful_set(replicas=0), "opted-in")],
     SETS: [
@@ -149,10 +159,17 @@ BY_POLICY: dict[str, Request] = {
     "a Job that asked for nothing stopped": ("PATCH", f"{BATCH}/foreign", {"spec": {"suspend": True}}),
     "a Job that is only annotated started": ("PATCH", f"{BATCH}/annotated", {"spec": {"suspend": False}}),
     "a Job that its user holds started": ("PATCH", f"{BATCH}/held", {"spec": {"suspend": False}}),
+    "the mark of healthd's stop on a Job that its user holds": ("PATCH", f"{BATCH}/held", notes(stopped_by="r")),
+    "the mark of healthd's stop on a JobSet that its user holds": ("PATCH", f"{SETS}/held", notes(stopped_by="r")),
+    "the mark of healthd's stop on a StatefulSet that its user holds": ("PATCH", f"{APPS}/idle", notes(stopped_by="r")),
     "a Job with more members": ("PATCH", f"{BATCH}/running", {"spec": {"parallelism": 40}}),
     "a Job with no member": ("PATCH", f"{BATCH}/running", {"spec": {"parallelism": 0}}),
     "a Job smaller than its owner allows": ("PATCH", f"{BATCH}/small", {"spec": {"parallelism": 1, "completions": 1}}),
     "a Job larger where it may be smaller": ("PATCH", f"{BATCH}/small", {"spec": {"parallelism": 9, "completions": 9}}),
+    "a Job larger than it ever was": ("PATCH", f"{BATCH}/shrunk", {"spec": {"parallelism": 7, "completions": 7}}),
+    "a note of a larger Job than there is": ("PATCH", f"{BATCH}/running", notes(original_size="40")),
+    "more replicas than there ever were": ("PATCH", f"{APPS}/shrunk", {"spec": {"replicas": 7}}),
+    "a note of a larger StatefulSet than there is": ("PATCH", f"{APPS}/stopped", notes(original_size="40")),
     "a Job that ends after a second": ("PATCH", f"{BATCH}/running", {"spec": {"activeDeadlineSeconds": 1}}),
     "a Job that may not fail": ("PATCH", f"{BATCH}/running", {"spec": {"backoffLimit": 0}}),
     "a Job that is deleted when it ends": ("PATCH", f"{BATCH}/running", {"spec": {"ttlSecondsAfterFinished": 0}}),
@@ -206,7 +223,18 @@ def test_the_policy_refuses(installed: ControlPlane, token: str, what: str) -> N
         (f"{BATCH}/running", {"spec": {"suspend": True}} | notes(stopped_by="r", stopped_at_generation="2")),
         (f"{BATCH}/launcher", {"spec": {"suspend": True}} | notes(stopped_by="r", launcher_of="workers")),
         (f"{BATCH}/small", {"spec": {"parallelism": 3, "completions": 3}}),
-        (f"{BATCH}/annotated", notes(progress="{}", saves="{}")),
+        (
+            f"{BATCH}/small",
+            {"spec": {"parallelism": 3, "completions": 3}} | notes(original_size="4"),
+        ),
+        (
+            f"{BATCH}/shrunk",
+            {"spec": {"suspend": False, "parallelism": 6, "completions": 6}}
+            | notes(stopped_by=None, original_size=None, attempt="2"),
+        ),
+        (f"{APPS}/shrunk", {"spec": {"replicas": 6}} | notes(stopped_by=None, replicas=None, original_size=None)),
+        (f"{APPS}/stopped", {"spec": {"replicas": 3}} | notes(stopped_by=None, replicas=None, original_size="4")),
+        (f"{BATCH}/annotated", notes(progress="{}", saves="{}", silence="{}")),
         (f"{APPS}/workers", {"spec": {"replicas": 0}} | notes(stopped_by="r", replicas="4")),
         (f"{APPS}/stopped", {"spec": {"replicas": 3}} | notes(stopped_by=None, replicas=None, attempt="1")),
         (f"{SETS}/set", {"spec": {"suspend": True}} | notes(stopped_by="r")),

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from healthd.core.api import RESOURCES
 from healthd.core.recovery.gang import RunsAs
+from healthd.gangs.kinds import ALL
 from tests.deploy.accounts import token_of_controller
 from tests.deploy.verifier_pods import IMAGE, a_verifier, as_ordered, confined
 from tests.lab.api import Json
@@ -60,6 +62,16 @@ ORDERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("what", ORDERS)
 def test_what_the_controller_makes_is_let_in(installed: ControlPlane, token: str, what: str) -> None:
     status, message = ask(installed, token, as_ordered(**ORDERS[what]))
+
+    assert status == 201, message
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_it_may_go_with_a_gang_of_every_kind(installed: ControlPlane, token: str, kind: str) -> None:
+    of_root = RESOURCES[ALL[kind].kind]
+    owner = {"apiVersion": of_root.api_version, "kind": of_root.kind, "name": "train", "uid": "no"}
+
+    status, message = ask(installed, token, a_verifier(metadata={"ownerReferences": [owner]}))
 
     assert status == 201, message
 

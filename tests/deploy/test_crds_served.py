@@ -362,7 +362,7 @@ def test_get_recoveries_has_all_that_matters_in_one_line(
         ("recovery.status.pods.proof", "no longer write"),
         ("recovery.status.hint.avoid", "no pod of the gang"),
         ("nodehealth.status.findings", "judged fact"),
-        ("nodehealth.status.gonePods", "not known to be gone"),
+        ("nodehealth.status.gonePods", "may still run"),
     ],
 )
 def test_explain_says_what_a_field_means(installed: ControlPlane, field: str, words: str) -> None:

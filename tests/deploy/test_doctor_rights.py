@@ -8,6 +8,7 @@ import pytest
 
 from healthd.cli.main import main
 from tests.deploy.accounts import SYSTEM
+from tests.deploy.kinds import KINDS, define, grant, manifest, path_of
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
@@ -26,9 +27,11 @@ def make_pod(installed: ControlPlane, namespace: str) -> None:
     installed.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
 
 
-def said(installed: ControlPlane, namespace: str, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+def said(
+    installed: ControlPlane, namespace: str, capsys: pytest.CaptureFixture[str], gang: str = "pods/train"
+) -> dict[str, str]:
     """The remarks about rights, as an administrator gets them."""
-    main(["doctor", "pods/train", "-n", namespace, "--kubeconfig", str(installed.kubeconfig), "--json"])
+    main(["doctor", gang, "-n", namespace, "--kubeconfig", str(installed.kubeconfig), "--json"])
     remarks = json.loads(capsys.readouterr().out)["remarks"]
     return {each["what"]: each["level"] for each in remarks if "the controller may" in each["what"]}
 
@@ -52,6 +55,19 @@ def test_plain_pods_are_missed_until_their_role_is_bound(
     wait_until("the role bound", lambda: not said(installed, namespace, capsys), limit=30)
 
     assert unbound == {OF_PLAIN_PODS.format(namespace): "prevents"}
+
+
+def test_a_kind_of_another_operator_is_missed_until_its_component_is_applied(
+    installed: ControlPlane, namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    define(installed, [KINDS["RayJob"]])
+    installed.api.create(path_of(KINDS["RayJob"], namespace), manifest(KINDS["RayJob"], "train"))
+
+    unbound = said(installed, namespace, capsys, "rayjob/train")
+    grant(installed, "ray")
+    wait_until("the role bound", lambda: not said(installed, namespace, capsys, "rayjob/train"), limit=30)
+
+    assert unbound == {"the controller may not guard gangs of the kind RayJob": "prevents"}
 
 
 def test_an_image_that_the_role_does_not_name_is_reported(

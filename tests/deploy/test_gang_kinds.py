@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import msgspec
 import pytest
 
@@ -17,9 +19,8 @@ from tests.lab.simulated import SimulatedNodes
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-MARKED = {LABEL_RESTARTED: "true"}
 TEMPLATE: Json = {
-    "metadata": {"labels": {"app": NAME, **MARKED}},
+    "metadata": {"labels": {"app": NAME}},
     "spec": {"restartPolicy": "Never", "containers": [{"name": "rank", "image": "localhost/none"}]},
 }
 A_JOB: Json = {"suspend": True, "template": TEMPLATE}
@@ -46,6 +47,17 @@ KINDS: dict[str, tuple[str, str, Json, Json]] = {
 """Of each kind: where it is found, a stopped gang of one pod, and how it is started."""
 
 
+def marked(spec: Json, uid: str) -> Json:
+    """The part of a stopped root's *spec*, as it is stored, that changes when healthd marks the templates in it."""
+    labels = {"app": NAME, LABEL_RESTARTED: uid}
+    if "template" in spec:
+        return {"template": {"metadata": {"labels": labels}}}
+    jobs = copy.deepcopy(spec["replicatedJobs"])  # a merge patch replaces the whole list
+    for job in jobs:
+        job["template"]["spec"]["template"]["metadata"]["labels"] = labels
+    return {"replicatedJobs": jobs}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pod_of_every_kind_with_a_marked_template_gets_the_hint(
     installed: ControlPlane, namespace: str, somewhere: str, jobset_controller: None, kind: str
@@ -57,9 +69,9 @@ def test_a_pod_of_every_kind_with_a_marked_template_gets_the_hint(
     )
     uid = root["metadata"]["uid"]
     mutate(installed, namespace, HINT, kind=kind, uid=uid)
-    jobset = {"jobset.sigs.k8s.io/jobset-name": NAME, "jobset.sigs.k8s.io/jobset-uid": uid}
-    marks = {**MARKED, **jobset}
-    wait_until("a hint at work", lambda: gets_hint(create(installed, namespace, labels=marks, owner=uid)), limit=30)
+    marks = {LABEL_RESTARTED: uid}
+    wait_until("a hint at work", lambda: gets_hint(create(installed, namespace, labels=marks)), limit=30)
+    installed.api.patch(f"{path}/{NAME}", {"spec": marked(root["spec"], uid)})
 
     installed.api.patch(f"{path}/{NAME}", {"spec": start})
     (pod,) = running(installed, namespace, 1)
@@ -86,6 +98,9 @@ def test_a_real_job_that_is_resumed_runs_with_its_hint_on_the_spare(
     running(installed, namespace, 0)
     hint = PodHint(attempt=1, resume_from="/ckpt/1", reserved_for="llama-0af1", avoid=[first], prefer=[second, spare])
     mutate(installed, namespace, hint, kind="Job", uid=job["metadata"]["uid"])
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{NAME}"
+    wait_until("the Job stopped", lambda: stored_job(installed, path).stopped, limit=30)
+    installed.api.patch(path, {"spec": marked(AN_INDEXED_JOB["spec"], job["metadata"]["uid"])})
 
     suspend(installed, namespace, False)
     after = running(installed, namespace, 2)
@@ -106,7 +121,7 @@ async def test_a_job_that_its_user_suspended_long_after_its_recovery_gets_no_old
     token = token_of_controller(installed)
     notes = {"healthd.dev/attempt": "1", "healthd.dev/resume-from": "/ckpt/1", "healthd.dev/resume-step": "1"}
     spec = AN_INDEXED_JOB["spec"]
-    reported = {**spec, "template": {**spec["template"], "metadata": {"labels": MARKED, "annotations": notes}}}
+    reported = {**spec, "template": {**spec["template"], "metadata": {"annotations": notes}}}
     enabled = {"name": NAME, "annotations": {"healthd.dev/restart": "enabled"}}
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     installed.api.create(path, {**AN_INDEXED_JOB, "metadata": enabled, "spec": reported})
@@ -137,7 +152,6 @@ AN_INDEXED_JOB: Json = {
         "parallelism": 2,
         "completionMode": "Indexed",
         "template": {
-            "metadata": {"labels": MARKED},
             "spec": {
                 "restartPolicy": "Never",
                 "containers": [

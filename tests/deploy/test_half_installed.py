@@ -17,8 +17,12 @@ import pytest
 import yaml
 
 from healthd.core.api import LABEL_GANG, LABEL_RESTARTED
-from tests.deploy.conftest import DEPLOY, await_kinds
+from tests.deploy.conftest import await_kinds
 from tests.deploy.gang_pods import env_of
+from tests.deploy.kinds import KINDS as DESCRIBED
+from tests.deploy.kinds import define, manifest
+from tests.deploy.kinds import path_of as kind_path
+from tests.deploy.manifests import DEPLOY
 from tests.deploy.test_installed import recover_a_job
 from tests.lab.api import ApiError, Json
 from tests.lab.control_plane import ControlPlane
@@ -32,6 +36,8 @@ PATIENCE = 60
 STRANGERS = ("batch.kubernetes.io/job-name", "statefulset.kubernetes.io/pod-name", "healthd.dev/verifier")
 """Labels of pods that have asked healthd for nothing."""
 NOT_SYNCED = "not yet synced to use for admission"
+OF_OPERATORS = list({kind.api_version: kind for kind in DESCRIBED.values()}.values())
+"""A kind of each operator. Gangs of it ask healthd to restart them."""
 CONTAINER = {"name": "c", "image": "localhost/none"}
 
 
@@ -111,6 +117,7 @@ def others(installed: ControlPlane) -> str:
     """A namespace in which others have what they have, all of it made before anything is missing."""
     namespace = installed.new_namespace()
     installed.apply(LAST)
+    define(installed, OF_OPERATORS)
     for path, body in theirs(namespace):
         installed.api.create(path, body)
     return namespace
@@ -162,6 +169,7 @@ def theirs(namespace: str) -> list[tuple[str, Json]]:
             f"/apis/apps/v1/namespaces/{namespace}/statefulsets",
             an_object("apps/v1", "StatefulSet", "statefulset", spec={**replicas, "serviceName": "other"}),
         ),
+        *((kind_path(kind, namespace), manifest(kind, kind.plural)) for kind in OF_OPERATORS),
     ]
 
 
@@ -310,20 +318,26 @@ def waits_for_ever(installed: ControlPlane, policy: list[Part], kind: Part, name
     """
 
     def is_there() -> bool:
+        install(installed, [*policy, kind])
+        make_refusing()
+        wait_until("a kind that the API server knows", is_taken, limit=PATIENCE)
         for part in policy:
             delete(installed, part)
         await_policies(installed, namespace)
         delete(installed, kind)
+        make_refusing()
+        return NOT_SYNCED in refusal(installed, namespace, LABEL_GANG)
+
+    def make_refusing() -> None:
         for part in policy:
+            delete(installed, part)
             comes(installed, refusing(part))
         await_policies(installed, namespace)
-        if NOT_SYNCED in refusal(installed, namespace, LABEL_GANG):
-            return True
-        install(installed, [*policy, kind])
-        await_policies(installed, namespace)
-        return False
 
-    wait_until("an API server that looks for recoveries in vain", is_there, limit=2 * PATIENCE)
+    def is_taken() -> bool:
+        return not refusal(installed, namespace, LABEL_GANG)
+
+    wait_until("an API server that looks for recoveries in vain", is_there, limit=5 * PATIENCE)
 
 
 def refusing(part: Part) -> Part:

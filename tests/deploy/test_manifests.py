@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from healthd.cli.config import load
+from healthd.controller.web.access import is_loopback
 from healthd.core.config import Config
 from healthd.probes.host_root import HostRoot
-from tests.deploy.manifests import DEPLOY, all_of, containers, of_kind, pod_specs, shipped
+from tests.deploy.manifests import DEPLOY, all_of, component, containers, of_kind, pod_specs, shipped
 
 UNPRIVILEGED = sorted(set(containers()) - {"opener"})
 
@@ -143,6 +145,28 @@ def test_the_kubelet_asks_at_a_port_of_its_own(name: str) -> None:
 
     assert ports == {"http": http.address, "probes": http.probe_address}
     assert asked == {"probes"}
+
+
+def test_the_live_page_is_reached_by_a_port_forward_alone() -> None:
+    web = load(DEPLOY / "config" / "healthd.yaml").web
+
+    assert is_loopback(web.address)
+    assert not any("9402" in str(manifest) for manifest in of_kind("Service").values())
+
+
+def test_the_component_of_the_page_opens_its_port_to_one_namespace_and_to_no_one_else() -> None:
+    made = {one["kind"]: one for one in component("page")}
+    (page,) = all_of(DEPLOY / "components" / "page" / "kustomization.yaml")
+    (added,) = yaml.safe_load(page["patches"][0]["patch"])
+    (rule,) = made["NetworkPolicy"]["spec"]["ingress"]
+    pods = of_kind("Deployment")["healthd-controller"]["spec"]["template"]["metadata"]["labels"]
+
+    assert added["value"] == {"name": "page", "containerPort": 9402}
+    assert made["Service"]["spec"]["ports"] == [{"name": "page", "port": 9402, "targetPort": "page"}]
+    assert rule["ports"] == [{"protocol": "TCP", "port": "page"}]
+    assert [set(one) for one in rule["from"]] == [{"namespaceSelector"}]
+    assert made["Service"]["spec"]["selector"].items() <= pods.items()
+    assert made["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == made["Service"]["spec"]["selector"]
 
 
 def test_the_namespace_of_the_monitoring_alone_reaches_metrics_and_no_one_the_probes() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.deploy.manifests import Manifest, of_kind
+from healthd.core.api import RESOURCES
+from healthd.gangs.kinds import ALL, SHIPPED
+from healthd.gangs.kinds.components import COMPONENTS
+from tests.deploy.manifests import DEPLOY, Manifest, component, of_kind
 
 READ = "get list watch"
 AGENT = {
@@ -31,7 +34,22 @@ CONTROLLER = {
     "leases.coordination.k8s.io in healthd-system": "create",
     "leases.coordination.k8s.io/healthd-controller in healthd-system": f"{READ} patch",
     "incidents.healthd.dev in healthd-system": "get list create patch delete",
+    "hardwarehistories.healthd.dev in healthd-system": "get list create patch delete",
+    "namespaces/kube-system": "get",
 }
+FAMILIES = {
+    "kubeflow-training": "pytorchjobs tfjobs xgboostjobs paddlejobs jaxjobs",
+    "kubeflow-mpi": "mpijobs",
+    "kubeflow-trainer": "trainjobs",
+    "ray": "rayclusters rayjobs",
+    "leaderworkerset": "leaderworkersets",
+    "appwrapper": "appwrappers",
+    "volcano": "jobs",
+    "kueue": "workloads",
+}
+"""The component of each family of gang kinds, and what it is about."""
+STATUSES = {"volcano": "jobs/status"}
+"""Of what a component lets the controller patch the status, too."""
 NEVER = {
     "secrets", "pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers", "nodes/proxy",
     "serviceaccounts", "serviceaccounts/token", "users", "groups", "roles", "rolebindings", "clusterroles",
@@ -53,6 +71,59 @@ def test_no_account_may_read_secrets_or_impersonate() -> None:
         v for rule in rules for v in rule["verbs"]
     }
     assert not any("*" in rule["apiGroups"] for rule in rules)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_component_of_gang_kinds_lets_the_controller_read_and_patch_them_and_nothing_else(family: str) -> None:
+    role, binding = (each for each in component(family) if "Role" in each["kind"])
+    others = {each["kind"] for each in component(family) if "Role" not in each["kind"]}
+    rule, *further = role["rules"]
+
+    assert (role["kind"], binding["kind"]) == ("ClusterRole", "ClusterRoleBinding")
+    assert role["metadata"] == binding["metadata"] == {"name": f"healthd-controller-{family}"}
+    assert binding["roleRef"]["name"] == f"healthd-controller-{family}"
+    assert binding["subjects"] == of_kind("ClusterRoleBinding")["healthd-controller"]["subjects"]
+    assert (" ".join(rule["resources"]), set(rule["verbs"])) == (FAMILIES[family], set(f"{READ} patch".split()))
+    assert all("AdmissionPolicy" in kind for kind in others)
+    statuses = [STATUSES[family]] if family in STATUSES else []
+    assert further == [{"apiGroups": rule["apiGroups"], "resources": [each], "verbs": ["patch"]} for each in statuses]
+
+
+def test_the_controller_may_patch_a_status_where_a_description_has_it_do_so() -> None:
+    assert {COMPONENTS[each.name] for each in SHIPPED if each.pod_version} == set(STATUSES)
+
+
+def test_each_described_kind_is_in_one_component() -> None:
+    families = {*FAMILIES} - {"kueue"}
+    granted = sorted(what for family in families for what in _objects_of(component(family)[0]["rules"][0]))
+    resources = [RESOURCES[ALL[each.name].kind] for each in SHIPPED]
+
+    assert granted == sorted(f"{each.plural}.{each.api_version.partition('/')[0]}" for each in resources)
+
+
+def test_every_component_that_grants_anything_is_written_down_here() -> None:
+    folders = [path.name for path in (DEPLOY / "components").iterdir()]
+    granting = {name for name in folders if any("Role" in one["kind"] for one in component(name))}
+
+    assert granting == {*FAMILIES, "plain-pods", "page", "remediation", "node-check", "before-1.36"}
+
+
+def test_the_component_of_the_page_grants_two_questions_and_nothing_else() -> None:
+    role, binding = (one for one in component("page") if "Role" in one["kind"])
+
+    assert [(_objects_of(rule), rule["verbs"]) for rule in role["rules"]] == [
+        (["tokenreviews.authentication.k8s.io"], ["create"]),
+        (["subjectaccessreviews.authorization.k8s.io"], ["create"]),
+    ]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == of_kind("ClusterRoleBinding")["healthd-controller"]["subjects"]
+
+
+def test_before_1_36_the_controller_may_also_patch_the_status_of_jobs() -> None:
+    role, binding = component("before-1.36")[:2]
+
+    assert role["rules"] == [{"apiGroups": ["batch"], "resources": ["jobs/status"], "verbs": ["patch"]}]
+    assert binding["subjects"] == of_kind("ClusterRoleBinding")["healthd-controller"]["subjects"]
 
 
 def _rights_of(account: str) -> dict[str, set[str]]:

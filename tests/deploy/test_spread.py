@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.accounts import SYSTEM
-from tests.deploy.test_apply import with_component
+from tests.deploy.kustomized import with_component
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
 from tests.lab.simulated import SimulatedNodes

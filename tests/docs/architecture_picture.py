@@ -61,7 +61,7 @@ SLOT = within(
 )
 QUARANTINE = within(LEFT, ROWS[4] + 2, "Quarantine", "cordon and taint, in one patch", code="agent/guard.py")
 REPORT = within(LEFT, ROWS[5] + 2, "Report", "verdict, findings, conditions", code="agent/publish.py")
-METRICS = within(LEFT, 600, "Metrics", "for Prometheus", code="telemetry/metrics.py")
+METRICS = within(LEFT, 600, "Metrics", "for Prometheus", code="telemetry/metrics/")
 AGENT = [*SOURCES, DIAGNOSIS, LEDGER, SLOT, QUARANTINE, REPORT, METRICS]
 
 OBJECTS = [
@@ -81,8 +81,8 @@ OBJECTS = [
 ]
 ROOT_OBJECT, POD, RECOVERY, LEASE, NODE, NODE_HEALTH = OBJECTS
 
-INFORMERS = within(RIGHT, 66, "Informers", "list and watch; a change wakes", code="controller/informers.py")
-STATE = within(RIGHT, 140, "Cluster state", "cache by gang, and dirty gangs", code="controller/cluster_state.py")
+INFORMERS = within(RIGHT, 66, "Informers", "list and watch; a change wakes", code="controller/cache/informers.py")
+STATE = within(RIGHT, 140, "Cluster state", "cache by gang, and dirty gangs", code="controller/cache/cluster_state.py")
 LOOP = Box(
     x=686, y=214, width=240, height=302, title="Reconciler", code=["controller/reconciler.py"], look="group controller"
 )

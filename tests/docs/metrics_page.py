@@ -10,9 +10,12 @@ from prometheus_client import metrics as instruments
 
 from healthd.alerts.sink import Answer
 from healthd.core.api import incidents
+from healthd.core.api.gpu_time import LOST, NOT_OURS, LossCause
 from healthd.core.api.model import ENDED, BreakerTrigger, CauseKind, Hold, Phase, RepairAction, Severity, Verdict
+from healthd.core.api.remediations import ReturnedBy, Rung, RungOutcome
 from healthd.core.api.save_stats import Concern
-from healthd.telemetry.metrics import OBJECT_ERRORS, Metrics
+from healthd.telemetry.metrics import OBJECT_ERRORS, BeatResult, Metrics
+from healthd.telemetry.metrics.remediations import OUT_OF_SERVICE
 from tests.docs.page import ROOT
 
 PAGE = ROOT / "docs" / "metrics.md"
@@ -28,27 +31,46 @@ EXPORTED_BY: Mapping[str, tuple[str, ...]] = {
         "kernel_log_up",
         "kernel_records",
         "kernel_records_lost",
+        "pods_sampled",
+        "pods_silent",
         "quarantine_budget",
         "quarantine_refused",
         "quarantine_seconds",
         "api_errors",
         "watch_last_heard",
     ),
-    REPLICA: ("leading", "informer_heard"),
+    REPLICA: ("leading", "informer_heard", "kinds_forbidden"),
     LEADER: (
         "recovery_in_progress",
         "recoveries_held",
         "gang_held_since",
+        "gang_recovery_since",
+        "gang_silent_since",
         "gang_gave_up",
         "recoveries",
+        "recovery_detection_seconds",
         "recovery_phase_seconds",
         "recovery_running_seconds",
         "recovery_confirmed_seconds",
         "lost_steps",
+        "remediation_attempts",
+        "remediation_return_seconds",
+        "remediation_nodes",
+        "remediation_person_since",
+        "gpu_seconds",
+        "productive_gpu_seconds",
+        "lost_gpu_seconds",
+        "unverified_gpu_seconds",
+        "waiting_gpu_seconds",
+        "gang_ettr",
+        "gang_lost",
         "breaker_open",
         "spares",
         "spares_unfit",
         "spares_claimed",
+        "spares_wanted",
+        "lemons",
+        "node_lemon",
         "quarantined_nodes",
         "node_quarantined_since",
         "nodes_without_agent",
@@ -71,12 +93,15 @@ EXPORTED_BY: Mapping[str, tuple[str, ...]] = {
         "alert_waiting",
         "alert_oldest_waiting",
         "alert_dead_letters",
+        "heartbeats",
+        "heartbeat_heard",
     ),
 }
 """Who sets a metric -> the attributes of `Metrics`, in the order of the page."""
 LABEL_VALUES: Mapping[str, Iterable[str]] = {
     "action": RepairAction,
     "answer": Answer,
+    "by": ReturnedBy,
     "cause": CauseKind,
     "concern": Concern,
     "crowd": BreakerTrigger,
@@ -84,14 +109,25 @@ LABEL_VALUES: Mapping[str, Iterable[str]] = {
     "outcome": sorted(ENDED),
     "phase": [phase for phase in Phase if phase not in ENDED],
     "reason": Hold,
+    "result": BeatResult,
+    "rung": [rung for rung in Rung if rung is not Rung.PERSON],
     "severity": [*Severity, *incidents.Severity],
+    "state": sorted(NOT_OURS),
     "verdict": Verdict,
     "where": OBJECT_ERRORS,
 }
 """The values of the labels that have a closed set of them."""
+OF_GPU_TIME: Mapping[str, Iterable[str]] = {"cause": LossCause, "phase": LOST}
+"""The values of labels that `lost_gpu_seconds` has in place of these."""
+OF_REMEDIATION: Mapping[str, tuple[str, Iterable[str]]] = {
+    "outcome": ("healthd_remediation_attempts_total", RungOutcome),
+    "phase": ("healthd_remediation_nodes", OUT_OF_SERVICE),
+}
+"""The metrics of remediation whose labels have other values."""
 OPEN_LABELS: Mapping[str, str] = {
     "device": "a device of the node, such as a PCI address",
     "error": "the name of an error of the client, such as `Unavailable`",
+    "hand": "a hand of `remediation.hands`; empty for a check alone",
     "gang": "the name of the gang's root",
     "kind": "the plural of a kind, such as `pods`",
     "namespace": "the namespace of the gang",
@@ -104,11 +140,12 @@ OPEN_LABELS: Mapping[str, str] = {
     "version": "the version of healthd",
 }
 _HEAD = """\
-<!-- Written by `make docs` from healthd/telemetry/metrics.py. -->
+<!-- Written by `make docs` from healthd/telemetry/metrics/. -->
 # Metrics
 
-Agents, controllers and `healthd run` serve these at `/metrics`. [monitoring.md](monitoring.md) says how to scrape them,
-and [alerts.md](alerts.md) lists the rules for Prometheus.
+Agents, controllers and `healthd run` serve these at `/metrics`. [monitoring](monitoring/README.md) says how to scrape
+them, and [alerts](monitoring/alerts.md) lists the rules for Prometheus. [goodput.md](goodput.md)
+says how GPU time is divided.
 
 - Times are in seconds. A name that ends in `_timestamp_seconds` is a Unix time: subtract it from `time()`.
 - Every process serves every metric that has no labels, 0 where it does not set it. Take the `max` over all processes.
@@ -160,6 +197,11 @@ def _line(row: Row) -> str:
 def _label_lines() -> Iterator[str]:
     for label, values in LABEL_VALUES.items():
         yield f"| `{label}` | {', '.join(f'`{_text(value)}`' for value in values)} |\n"
+    for label, (of, values) in OF_REMEDIATION.items():
+        yield f"| `{label}` of `{of}` | {', '.join(f'`{_text(value)}`' for value in values)} |\n"
+    for label, values in OF_GPU_TIME.items():
+        of = "`healthd_lost_gpu_seconds_total`"
+        yield f"| `{label}` of {of} | {', '.join(f'`{_text(value)}`' for value in values)} |\n"
     for label, meaning in OPEN_LABELS.items():
         yield f"| `{label}` | {meaning} |\n"
 

@@ -14,7 +14,7 @@ from healthd.cli.config import parse
 from healthd.core.config.alerts import SinkKind
 from tests.docs.page import ROOT
 
-PAGE = (ROOT / "docs" / "alert-services.md").read_text()
+PAGE = (ROOT / "docs" / "monitoring" / "alert-services.md").read_text()
 ROWS = {row[0].strip(" `").split("`")[0]: row for line in PAGE.splitlines() if len(row := line.split("|")[1:-1]) == 5}
 
 
@@ -78,4 +78,6 @@ def test_the_network_policy_is_about_the_controller() -> None:
 
 
 def test_the_schema_is_that_of_the_code() -> None:
-    assert (ROOT / "docs" / "alert-webhook.schema.json").read_text() == schema(), "the page is old: run `make docs`"
+    assert (ROOT / "docs" / "monitoring" / "alert-webhook.schema.json").read_text() == schema(), (
+        "the page is old: run `make docs`"
+    )

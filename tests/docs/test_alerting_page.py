@@ -12,7 +12,7 @@ from healthd.core.config import SinkKind
 from healthd.telemetry.metrics import Metrics
 from tests.docs.page import ROOT
 
-PAGE = (ROOT / "docs" / "alerting.md").read_text()
+PAGE = (ROOT / "docs" / "monitoring" / "alerting.md").read_text()
 CORE = ROOT / "healthd" / "core" / "alerts"
 
 
@@ -26,7 +26,7 @@ def test_every_runbook_that_a_message_names_is_on_the_page() -> None:
 
 def test_its_example_is_a_good_configuration() -> None:
     (example,) = re.findall(r"```yaml\n(alerts:\n.*?)```", PAGE, re.DOTALL)
-    config = parse(textwrap.dedent(example).encode(), "docs/alerting.md")
+    config = parse(textwrap.dedent(example).encode(), "docs/monitoring/alerting.md")
 
     assert [sink.kind for sink in config.alerts.sinks] == [SinkKind.PAGERDUTY, SinkKind.SLACK]
 
@@ -39,7 +39,7 @@ def test_every_metric_that_it_names_exists() -> None:
 
 
 def test_every_page_that_it_links_to_exists() -> None:
-    links = re.findall(r"\]\(([\w.]+\.md)", PAGE)
+    links = re.findall(r"\]\(([\w./]+\.md)", PAGE)
 
     assert links
-    assert [link for link in links if not Path(ROOT, "docs", link).is_file()] == []
+    assert [link for link in links if not Path(ROOT, "docs", "monitoring", link).is_file()] == []

@@ -75,9 +75,18 @@ def test_the_image_and_the_volume_of_the_page_arrive(control_plane: ControlPlane
 
 
 def test_without_mutating_policies_none_is_applied(control_plane: ControlPlane, tmp_path: Path) -> None:
-    rendered = render(control_plane, tmp_path, own_with("components"))
+    rendered = render(control_plane, tmp_path, own_with("components", "before-1.36"))
 
     assert not [manifest for manifest in rendered if manifest["kind"].startswith("MutatingAdmissionPolicy")]
+
+
+def test_a_component_of_gang_kinds_grants_the_controller_what_it_needs_of_them(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    rendered = render(control_plane, tmp_path, own_with("components", "components/ray"))
+
+    roles = [each for each in rendered if each["kind"] == "ClusterRole"]
+    assert any("rayjobs" in rule["resources"] for role in roles for rule in role["rules"])
 
 
 def test_a_configuration_of_ones_own_takes_the_place_of_the_shipped_one(
@@ -99,9 +108,9 @@ def test_the_environment_for_older_clusters_is_good(control_plane: ControlPlane)
     assert "created (server dry run)" in said
 
 
-def own_with(key: str) -> dict[str, Any]:
-    """What the page adds to one's own kustomization under *key*."""
-    (found,) = [own for own in OWN if key in own]
+def own_with(key: str, word: str = "") -> dict[str, Any]:
+    """What the page adds to one's own kustomization under *key*, the one block with *word*."""
+    (found,) = [own for own in OWN if word in str(own.get(key, "")) and key in own]
     return found
 
 

@@ -17,8 +17,9 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from healthd.alerts.registry import make_sinks
 from healthd.cli.config import load
-from healthd.cli.run import add_arguments
+from healthd.cli.run_options import add_arguments
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Event, Fields, Labels, Listed
@@ -125,7 +126,8 @@ async def _run(plan: str, args: argparse.Namespace) -> int:
         terminal=None,
     )
     with EmbeddedCluster.open(database(spec.state), clock=clock, new_uid=lambda: str(uuid.uuid4())) as cluster:
-        runtime = LocalRuntime(spec, config, machine, KilledAtWrite(cluster, plan), clock)
+        sinks = make_sinks(config.alerts, clock)
+        runtime = LocalRuntime(spec, config, machine, KilledAtWrite(cluster, plan), clock, sinks=sinks)
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, runtime.stop)
         return await runtime.run()
 

@@ -128,7 +128,7 @@ class Kubernetes:
             for each in batch:
                 named = RESOURCES[each.kind]
                 meta = each.body["metadata"]
-                key = kept.RowKey(named.plural, meta.get("namespace", ""), meta["name"])
+                key = kept.RowKey(named.stored_as, meta.get("namespace", ""), meta["name"])
                 if self._store.read(key) is not None:
                     continue
                 uid = self._uids()
@@ -149,9 +149,9 @@ class Kubernetes:
         """Everything that is not of the good gang is gone."""
         with self._cluster._writing():
             for named in set(RESOURCES.values()):
-                for body in self._store.read_all(named.plural, None):
+                for body in self._store.read_all(named.stored_as, None):
                     meta = json.loads(body)["metadata"]
-                    key = kept.RowKey(named.plural, meta.get("namespace", ""), meta["name"])
+                    key = kept.RowKey(named.stored_as, meta.get("namespace", ""), meta["name"])
                     is_ours = key.namespace in ("good", "healthd-system") or key.name.startswith("good-")
                     if not is_ours or named.plural == "events":
                         version = self._store.head() + 1

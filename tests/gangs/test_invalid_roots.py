@@ -85,9 +85,10 @@ def test_an_option_that_is_empty_is_as_none(kind: str, option: str) -> None:
 @pytest.mark.parametrize("kind", ROOTS)
 @pytest.mark.parametrize("text", ["{", "[" * 9000, '{"step":' + "9" * 400 + "}", '{"at":"2026-01-01T00:00:00"}'])
 def test_what_healthd_only_remembers_there_is_learned_anew(kind: str, text: str) -> None:
-    root = read(ROOTS[kind](annotations={"healthd.dev/progress": text, "healthd.dev/saves": "{" + text}))
+    notes = {"healthd.dev/progress": text, "healthd.dev/saves": "{" + text, "healthd.dev/gpu-time": text}
+    root = read(ROOTS[kind](annotations=notes))
 
-    assert (root.invalid, root.progress.step, root.saves.good) == ((), -1, [])
+    assert (root.invalid, root.progress.step, root.saves.good, root.gpu_time) == ((), -1, [], None)
 
 
 TOO_LARGE = {

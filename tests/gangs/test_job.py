@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Conflict
+from healthd.cluster.port import Conflict, Forbidden, Invalid
 from healthd.core.api import ChosenCheckpoint, Condition, Job, JobStatus, Toleration
 from healthd.core.recovery.gang import GangOptions, Root, RootOutcome, StartHint
 from healthd.gangs.job import JobAdapter, read_job
@@ -106,8 +106,63 @@ async def test_starting_hands_over_the_hint_in_one_write(cluster: EmbeddedCluste
     assert (job.spec.suspend, read_job(job).stopped_by, read_job(job).attempt) == (False, "", 3)
     assert (notes["healthd.dev/resume-from"], notes["healthd.dev/resume-step"]) == ("/data/step_7", "7")
     assert notes["healthd.dev/attempt"] == "3"
-    assert job.spec.template.metadata.labels["healthd.dev/restarted"] == "true"
+    assert job.spec.template.metadata.labels["healthd.dev/restarted"] == job.metadata.uid
     assert read_job(job).placement == {"0": "node-a", "1": "node-b"}
+
+
+class Before136:
+    """An API server that keeps the template of a Job as it is once the Job has a start time."""
+
+    def __init__(self, cluster: EmbeddedCluster, *, may_write_status: bool = True) -> None:
+        self.cluster = cluster
+        self.may_write_status = may_write_status
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cluster, name)
+
+    async def patch(self, kind: Any, name: str, patch: Any, **where: Any) -> Any:
+        if where.get("subresource") == "status" and not self.may_write_status:
+            raise Forbidden("jobs/status")
+        job = await self.cluster.get(Job, name, where["namespace"])
+        if "template" in patch.get("spec", {}) and job.status.start_time:
+            raise Invalid("spec.template: field is immutable")
+        return await self.cluster.patch(kind, name, patch, **where)
+
+
+async def a_stopped_job_that_ran(cluster: EmbeddedCluster) -> Root:
+    await ADAPTER.stop(cluster, await stored(cluster), "train-3")
+    await cluster.patch(
+        Job, "train", {"status": {"startTime": "2026-01-01T00:00:00Z"}}, namespace="default", subresource="status"
+    )
+    return read_job(await cluster.get(Job, "train", "default"))
+
+
+async def test_before_1_36_a_job_that_ran_is_started_with_the_hint(cluster: EmbeddedCluster) -> None:
+    root = await a_stopped_job_that_ran(cluster)
+
+    await ADAPTER.start(Before136(cluster), root, a_hint({}, ChosenCheckpoint(path="/data/step_7", step=7)))
+
+    job = await cluster.get(Job, "train", "default")
+    assert (job.spec.suspend, template_of(job)["healthd.dev/resume-from"]) == (False, "/data/step_7")
+    assert job.status.start_time is None
+
+
+async def test_a_job_that_its_user_changes_in_between_is_not_started(cluster: EmbeddedCluster) -> None:
+    root = await a_stopped_job_that_ran(cluster)
+    await cluster.patch(Job, "train", {"metadata": {"labels": {"a": "b"}}}, namespace="default")
+
+    with pytest.raises(Conflict):
+        await ADAPTER.start(Before136(cluster), root, a_hint({}))
+    assert (await cluster.get(Job, "train", "default")).status.start_time is not None
+
+
+async def test_without_the_right_to_the_status_the_refusal_of_the_template_is_reported(
+    cluster: EmbeddedCluster,
+) -> None:
+    root = await a_stopped_job_that_ran(cluster)
+
+    with pytest.raises(Invalid, match="immutable"):
+        await ADAPTER.start(Before136(cluster, may_write_status=False), root, a_hint({}))
 
 
 async def test_a_fresh_start_takes_an_older_hint_away(cluster: EmbeddedCluster) -> None:
@@ -163,6 +218,21 @@ async def test_a_shorter_placement_shrinks_the_gang(cluster: EmbeddedCluster) ->
     await ADAPTER.start(cluster, await stored(cluster, suspend=True, ranks=3), a_hint({"0": "a", "1": "b"}))
 
     assert read_job(await cluster.get(Job, "train", "default")).world == 2
+
+
+async def test_a_longer_placement_grows_the_gang_to_what_it_was(cluster: EmbeddedCluster) -> None:
+    two = dataclasses.replace(a_hint({"0": "a", "1": "b"}), own_size=3)
+    await ADAPTER.start(cluster, await stored(cluster, suspend=True, ranks=3), two)
+    job = await cluster.get(Job, "train", "default")
+    assert job.metadata.annotations["healthd.dev/original-size"] == "3"
+
+    await ADAPTER.stop(cluster, read_job(job), "train-4")
+    root = read_job(await cluster.get(Job, "train", "default"))
+    await ADAPTER.start(cluster, root, a_hint({"0": "a", "1": "b", "2": "c"}))
+
+    job = await cluster.get(Job, "train", "default")
+    assert (job.spec.parallelism, job.spec.completions) == (3, 3)
+    assert "healthd.dev/original-size" not in job.metadata.annotations
 
 
 async def test_an_act_upon_a_root_that_has_changed_since_is_refused(cluster: EmbeddedCluster) -> None:

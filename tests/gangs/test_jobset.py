@@ -157,7 +157,9 @@ async def test_starting_sets_the_hint_on_the_pods_of_every_job(cluster: Embedded
     jobset = await now(cluster)
     templates = [job["template"]["spec"]["template"]["metadata"] for job in jobset.spec.replicated_jobs]
     reported = [template["annotations"] for template in templates]
-    assert [template["labels"] for template in templates] == [{"app": "train", "healthd.dev/restarted": "true"}] * 2
+    assert [template["labels"] for template in templates] == [
+        {"app": "train", "healthd.dev/restarted": root.ref.uid}
+    ] * 2
     assert (jobset.spec.suspend, read(jobset).attempt, len(reported)) == (False, 3, 2)
     assert all(notes["healthd.dev/resume-from"] == "/data/step_7" for notes in reported)
     assert all(notes["healthd.dev/attempt"] == "3" for notes in reported)

@@ -114,7 +114,7 @@ async def test_starting_brings_back_as_many_replicas_with_the_hint_in_one_write(
     assert int(started.resource_version) == int(stopped.resource_version) + 1
     assert (stateful.spec.replicas, started.attempt, started.stopped_by) == (3, 3, "")
     assert stateful.spec.template.metadata.annotations["healthd.dev/resume-from"] == "/data/step_7"
-    assert stateful.spec.template.metadata.labels["healthd.dev/restarted"] == "true"
+    assert stateful.spec.template.metadata.labels["healthd.dev/restarted"] == stateful.metadata.uid
     assert "healthd.dev/replicas" not in stateful.metadata.annotations
 
 
@@ -125,6 +125,15 @@ async def test_a_shorter_placement_shrinks_it(cluster: EmbeddedCluster) -> None:
     await ADAPTER.start(cluster, await found(cluster, root.ref), a_hint({"0": "a", "1": "b"}))
 
     assert (await found(cluster, root.ref)).world == 2
+
+
+async def test_a_longer_placement_grows_it(cluster: EmbeddedCluster) -> None:
+    root = await stored(cluster, replicas=2)
+    await ADAPTER.stop(cluster, root, "train-3")
+
+    await ADAPTER.start(cluster, await found(cluster, root.ref), a_hint({"0": "a", "1": "b", "2": "c", "+0": "d"}))
+
+    assert (await found(cluster, root.ref)).world == 3
 
 
 async def test_a_user_who_scales_it_while_it_is_stopped_is_seen(cluster: EmbeddedCluster) -> None:
@@ -229,7 +238,7 @@ async def test_the_launcher_goes_on_when_every_worker_is_ready(cluster: Embedded
     assert not job.spec.suspend
     assert job.spec.template.metadata.annotations["healthd.dev/resume-from"] == "/data/step_7"
     assert job.spec.template.metadata.annotations["healthd.dev/attempt"] == "3"
-    assert job.spec.template.metadata.labels["healthd.dev/restarted"] == "true"
+    assert job.spec.template.metadata.labels["healthd.dev/restarted"] == root.ref.uid
 
 
 async def test_the_launcher_does_not_go_on_beside_workers_that_are_yet_to_be_stopped(cluster: EmbeddedCluster) -> None:

@@ -11,10 +11,11 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "grafana" / "alerts").glob("*.yaml"))
+RECORDING = sorted((ROOT / "grafana" / "recording").glob("*.yaml"))
 
 
 def rules() -> list[dict[str, Any]]:
-    """Every rule that is shipped."""
+    """Every alerting rule that is shipped."""
     groups = (group for file in FILES for group in yaml.safe_load(file.read_text())["groups"])
     return [rule for group in groups for rule in group["rules"]]
 
@@ -50,6 +51,19 @@ class Promtool(NamedTuple):
         assert defined_in, f"there is no alert {name}"
         text = {"rule_files": defined_in, "evaluation_interval": "15s", "tests": [test]}
         file.write_text(yaml.safe_dump(text))
+        done = run(self.program, "test", "rules", str(file))
+        return "" if done.returncode == 0 else done.stdout + done.stderr
+
+    def evaluates(self, expr: str, series: Mapping[str, str], expected: Mapping[str, float]) -> str:
+        """What is wrong with the claim that *expr* has the value of *expected* (labels -> value); empty: nothing."""
+        samples = [{"labels": labels, "value": value} for labels, value in expected.items()]
+        test = {
+            "interval": "1m",
+            "input_series": [{"series": one, "values": values} for one, values in series.items()],
+            "promql_expr_test": [{"expr": expr, "eval_time": "0m", "exp_samples": samples}],
+        }
+        file = self.folder / "test.yaml"
+        file.write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": [test]}))
         done = run(self.program, "test", "rules", str(file))
         return "" if done.returncode == 0 else done.stdout + done.stderr
 

@@ -225,6 +225,15 @@ def test_a_controller_that_does_not_answer_beside_one_that_does_is_reported(prom
     assert promtool.fires(alert, series, in_minutes=range(11, 15)) == ""
 
 
+def test_a_kind_without_rights_is_reported_after_ten_minutes_by_whichever_replica_leads(promtool: Promtool) -> None:
+    series = {
+        'healthd_kind_forbidden{kind="rayjobs",instance="a"}': "1x8 _x20",
+        'healthd_kind_forbidden{kind="rayjobs",instance="b"}': "_x8 1x8 _x20",
+    }
+
+    assert promtool.fires('HealthdKindForbidden{kind="rayjobs"}', series, in_minutes=range(10, 18), of=25) == ""
+
+
 def test_an_error_of_one_object_is_reported_for_a_quarter_of_an_hour(promtool: Promtool) -> None:
     series = {'healthd_object_errors_total{where="gang",instance="a"}': "0x2 1x40"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from healthd.core.api.model import Hold
+from healthd.core.api.model import ENDED, Hold, Phase
 from tests.grafana.promtool import Promtool
 
 pytestmark = pytest.mark.lab
@@ -41,6 +41,63 @@ def test_a_prometheus_that_starts_anew_knows_how_long_a_gang_is_held(promtool: P
     series = {f'{HELD}{{{GANG},reason="fence"}}': "_x15 60x20"}
 
     assert promtool.fires("HealthdGangHeld", series, in_minutes=range(15, 20)) == ""
+
+
+STUCK = "healthd_gang_recovery_since_timestamp_seconds"
+MOVING = [phase for phase in Phase if phase not in ENDED | {Phase.HELD}]
+
+
+@pytest.mark.parametrize("phase", [phase for phase in MOVING if phase is not Phase.CONFIRMING])
+def test_a_recovery_that_stays_in_a_phase_pages_after_45_minutes_until_it_moves(
+    promtool: Promtool, phase: Phase
+) -> None:
+    series = {f'{STUCK}{{{GANG},phase="{phase}"}}': "60x54 stale"}
+
+    alert = f'HealthdRecoveryStuck{{{GANG},phase="{phase}",severity="page"}}'
+    assert promtool.fires(alert, series, in_minutes=range(47, 57), of=62) == ""
+
+
+def test_a_recovery_that_moves_from_phase_to_phase_is_not_reported(promtool: Promtool) -> None:
+    series = {
+        f'{STUCK}{{{GANG},phase="Choosing"}}': "0x40 stale",
+        f'{STUCK}{{{GANG},phase="Starting"}}': "_x41 2460x40 stale",
+    }
+
+    assert promtool.fires("HealthdRecoveryStuck", series, in_minutes=[], of=85) == ""
+
+
+def test_a_recovery_that_waits_before_a_start_is_not_reported(promtool: Promtool) -> None:
+    series = {f'{STUCK}{{{GANG},phase="Reserving"}}': "3600x90"}
+
+    assert promtool.fires("HealthdRecoveryStuck", series, in_minutes=[], of=90) == ""
+
+
+@pytest.mark.parametrize(("interval", "after"), [(600, 46), (3600, 181)])
+def test_a_gang_that_is_not_seen_to_save_pages_after_three_of_its_intervals(
+    promtool: Promtool, interval: int, after: int
+) -> None:
+    series = {
+        f'{STUCK}{{{GANG},phase="Confirming",instance="a"}}': "0x200",
+        f'healthd_checkpoint_interval_seconds{{{GANG},instance="a"}}': f"{interval}x200",
+    }
+
+    assert promtool.fires("HealthdRecoveryStuck", series, in_minutes=range(after, 200), of=200) == ""
+
+
+def test_a_gang_of_which_no_interval_is_known_has_six_hours_to_save(promtool: Promtool) -> None:
+    half_an_hour_less = -5.5 * 3600
+    series = {f'{STUCK}{{{GANG},phase="Confirming"}}': f"{half_an_hour_less}x40"}
+
+    assert promtool.fires("HealthdRecoveryStuck", series, in_minutes=range(31, 40), of=40) == ""
+
+
+def test_a_recovery_that_is_stuck_stays_so_over_a_change_of_the_leader(promtool: Promtool) -> None:
+    series = {
+        f'{STUCK}{{{GANG},phase="Stopping",instance="a"}}': "0x49 stale",
+        f'{STUCK}{{{GANG},phase="Stopping",instance="b"}}': "_x51 0x20",
+    }
+
+    assert promtool.fires("HealthdRecoveryStuck", series, in_minutes=range(46, 65), of=65) == ""
 
 
 def test_a_gang_that_was_given_up_pages_at_once_until_a_person_starts_it(promtool: Promtool) -> None:
@@ -158,3 +215,31 @@ def test_a_change_of_the_leader_is_no_end_of_the_spares(promtool: Promtool) -> N
     }
 
     assert promtool.fires("HealthdNoSpare", series, in_minutes=[], of=30) == ""
+
+
+LONG = 30
+"""Minutes."""
+
+
+def test_a_pool_that_is_too_small_for_half_an_hour_is_reported_until_it_is_large_enough(promtool: Promtool) -> None:
+    series = {
+        "healthd_spares": f"1x{LONG + 9} 3x20",
+        "healthd_spares_claimed": f"1x{LONG + 29}",
+        "healthd_spares_wanted": f"3x{LONG + 29}",
+    }
+
+    fires = promtool.fires("HealthdSparesShort", series, in_minutes=range(LONG, LONG + 10), of=LONG + 20)
+    assert fires == ""
+
+
+@pytest.mark.parametrize(("free", "claimed", "wanted"), [(1, 2, 3), (0, 0, 3), (2, 2, 0)])
+def test_a_pool_is_large_enough_with_spares_in_use_and_a_cluster_without_spares_has_no_pool(
+    promtool: Promtool, free: int, claimed: int, wanted: int
+) -> None:
+    series = {
+        "healthd_spares": f"{free}x{LONG + 20}",
+        "healthd_spares_claimed": f"{claimed}x{LONG + 20}",
+        "healthd_spares_wanted": f"{wanted}x{LONG + 20}",
+    }
+
+    assert promtool.fires("HealthdSparesShort", series, in_minutes=[], of=LONG + 20) == ""

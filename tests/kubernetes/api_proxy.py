@@ -69,8 +69,8 @@ class ApiProxy:
         self.watch: Watcher = lambda moment, request: None
         self.delay = 0.0
         """Seconds by which each request is late."""
-        self.has_watched = asyncio.Event()
-        """A watch of the lease has begun: whoever is behind the proxy is up, and stands for the lease or leads."""
+        self.stands_for_lease = asyncio.Event()
+        """The one behind the proxy is up: it watches the lease, or has taken it before its watch began."""
         self.refused: list[tuple[Request, int]] = []
         """Writes that the API server did not accept, and its status."""
         self.closed = False
@@ -136,8 +136,8 @@ class ApiProxy:
             kept = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP}
             outgoing = web.StreamResponse(status=answer.status, headers=kept)
             await outgoing.prepare(incoming)
-            if "leases" in incoming.path and "watch" in incoming.query:
-                self.has_watched.set()
+            if answer.ok and "leases" in incoming.path and (request.is_write or "watch" in incoming.query):
+                self.stands_for_lease.set()
             async for chunk in answer.content.iter_any():
                 await self._may_pass()
                 await outgoing.write(chunk)

@@ -19,10 +19,11 @@ from healthd.telemetry.logs import configure
 from tests.deploy.accounts import bind_controller
 from tests.kubernetes.replicas import Replicas, replicas_of
 from tests.kubernetes.scenario import Scenario, a_scenario
-from tests.lab.build import JOBSET, KWOK
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fixtures import get
 from tests.lab.jobset import start_jobset
+from tests.lab.kubernetes import HAS_MUTATING_POLICIES
+from tests.lab.modules import JOBSET, KWOK
 from tests.lab.simulated import SimulatedNodes
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -37,7 +38,8 @@ def kubernetes(built_control_plane: None, request: pytest.FixtureRequest) -> Ite
     with ControlPlane() as control_plane:
         control_plane.apply(yaml.safe_dump_all(definitions()))
         control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
-        control_plane.apply(DEPLOY / "admission-gangs.yaml")
+        if HAS_MUTATING_POLICIES:
+            control_plane.apply(DEPLOY / "admission-gangs.yaml")
         control_plane.kubectl("create", "namespace", SYSTEM)
         start_jobset(control_plane)
         collector = control_plane.programs["kube-controller-manager"]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from healthd.core.api import Pod
+
 NAME = "llama"
 ENABLED = {"healthd.dev/restart": "enabled"}
 GANG = {"healthd.dev/gang": NAME}
@@ -27,6 +29,8 @@ class Gang:
     beside: int = 0
     """Members that need no GPU."""
     can_suspend: bool = True
+    is_member: Callable[[Pod], bool] = lambda pod: True
+    """Whether a pod of its namespace is a member: a pod that submits a job is none."""
 
 
 def template(pod: Mapping[str, Any], *, labels: Mapping[str, str] | None = None, **spec: Any) -> Manifest:

@@ -18,7 +18,7 @@ from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/healthd-system/leases/healthd-controller"
-PATIENCE = 30.0
+PATIENCE = 60.0
 CONFIG: Mapping[str, Any] = {
     "leader": {"lease": "3s"},
     "breaker": {"restarts": 1000, "unhealthy_share": 1},
@@ -124,7 +124,7 @@ class Replicas:
         added = [await self._start(file, direct) for _ in range(count)]
         async with asyncio.timeout(PATIENCE):
             for replica in added if not direct else ():
-                await replica.proxy.has_watched.wait()
+                await replica.proxy.stands_for_lease.wait()
         await self.leader()
         return added
 

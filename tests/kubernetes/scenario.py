@@ -31,7 +31,7 @@ from tests.lab.fleet import FALLEN_OFF, Member, fleet
 from tests.lab.programs import LabError
 from tests.lab.simulated import PRODUCT, SimulatedNodes
 
-LIMIT = 40.0
+LIMIT = 120.0
 """Seconds for any one thing to happen; most take less than two, and the machine may be busy."""
 MEMBERS = 4
 BESIDE = "lab.healthd.dev/spare"
@@ -91,7 +91,7 @@ class Scenario:
 
     async def play(
         self,
-        which: str = "Job",
+        which: str | Gang = "Job",
         *,
         members: int = MEMBERS,
         nodes: int | None = None,
@@ -104,12 +104,26 @@ class Scenario:
         Set up nodes with agents (or only the first *agents* of them: hundreds cost this process dear), and a gang of
         a kind, and wait until it runs.
         """
-        self.gang = GANGS[which]
+        await self.begin(which, members=members, nodes=nodes, spares=spares, notes=notes, budget=budget, agents=agents)
+        await self.until_running(0, members + self.gang.beside)
+
+    async def begin(
+        self,
+        which: str | Gang = "Job",
+        *,
+        members: int = MEMBERS,
+        nodes: int | None = None,
+        spares: int = 1,
+        notes: Mapping[str, str] | None = None,
+        budget: int = 1000,
+        agents: int | None = None,
+    ) -> None:
+        """The same, without waiting until it runs."""
+        self.gang = GANGS[which] if isinstance(which, str) else which
         self.nodes = self.add_nodes(members if nodes is None else nodes)
         self.spares = self.add_spares(spares)
         self.apply(*self.gang.write(self.pod_spec, notes or {}, members))
         await self.give_agents([*self.nodes, *self.spares][:agents], budget=budget)
-        await self.until_running(0, members + self.gang.beside)
 
     def add_nodes(self, count: int) -> list[str]:
         """Nodes that only the pods of this scenario run on."""
@@ -198,8 +212,8 @@ class Scenario:
         return list(self._pods.values())
 
     def living(self) -> list[Pod]:
-        """Those that run, or may yet run."""
-        return [pod for pod in self.pods() if not will_not_run(pod)]
+        """Members that run, or may yet run."""
+        return [pod for pod in self.pods() if self.gang.is_member(pod) and not will_not_run(pod)]
 
     def running(self, attempt: int) -> list[Pod]:
         """The members of an attempt that run."""
@@ -272,7 +286,8 @@ class Scenario:
         seen = change.obj
         if isinstance(seen, Pod):
             self._pods[change.key] = seen
-            self.ranks.reported(seen)
+            if self.gang.is_member(seen):
+                self.ranks.reported(seen)
             self._show_processes(seen.spec.node_name)
         elif isinstance(seen, Recovery):
             self._recoveries[change.key] = seen

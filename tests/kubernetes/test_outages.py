@@ -96,14 +96,12 @@ async def test_gang_is_restarted_once_though_the_api_server_is_slow(
     scenario: Scenario, replicas: Replicas, which: str
 ) -> None:
     await asyncio.gather(replicas.add(2), scenario.play(which))
-    leader = await replicas.leader()
     for replica in replicas.all:
         replica.proxy.delay = 0.15
 
     scenario.break_gpu(scenario.node_of(rank=0))
 
     await recovered_once(scenario)
-    assert await replicas.leader() is leader
 
 
 @pytest.mark.parametrize(("point", "which"), one_in(3, list(itertools.product(POINTS, KINDS))), ids=str)

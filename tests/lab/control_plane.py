@@ -224,6 +224,11 @@ class ControlPlane:
         self.await_service_account(name)
         return name
 
+    def ensure_namespace(self, name: str) -> None:
+        """A namespace with a name that somebody expects."""
+        if not self.has(f"/api/v1/namespaces/{name}"):
+            self.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
     def await_service_account(self, namespace: str) -> None:
         """Until the default account is there, the API server refuses pods."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
@@ -249,12 +254,16 @@ class ControlPlane:
         wait_until(f"gone: {path}", lambda: not self.has(path), limit=limit)
 
     def _serves(self, path: str) -> bool:
-        """First it is unknown (404), then its storage begins (429)."""
+        """
+        First it is unknown (404), then its storage begins (429). Its group names it later still on a busy machine, and
+        a controller that looks for its kinds there ends when one is missing.
+        """
+        group, _, plural = path.rpartition("/")
         try:
             self.api.get(path)
+            return any(each["name"] == plural for each in self.api.get(group)["resources"])
         except ApiError:
             return False
-        return True
 
     def _close(self) -> None:
         for api in self._apis.values():

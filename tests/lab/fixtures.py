@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.lab.build import CONTROL_PLANE, JOBSET, KWOK, CannotBuild, Module, program
+from tests.lab.build import CannotBuild, program
 from tests.lab.control_plane import ControlPlane, Options
 from tests.lab.jobset import start_jobset
+from tests.lab.modules import CONTROL_PLANE, JOBSET, KWOK, Module
 from tests.lab.simulated import SimulatedNodes
 
 pytest_plugins = ["tests.lab.real.fixtures"]

@@ -44,9 +44,12 @@ async def connected(control_plane: ControlPlane) -> AsyncIterator[RemoteCluster]
 
 
 class Member:
-    """The agent of one node. It runs until it is cancelled."""
+    """The agent of one node, in one *boot* of it. It runs until it is cancelled."""
 
-    def __init__(self, name: str, cluster: Cluster, clock: Clock, policy: QuarantinePolicy) -> None:
+    def __init__(
+        self, name: str, cluster: Cluster, clock: Clock, policy: QuarantinePolicy, *, boot: str = BOOT
+    ) -> None:
+        self._boot = boot
         metrics = Metrics()
         self._clock = clock
         self._cluster = cluster
@@ -55,7 +58,7 @@ class Member:
         self._view = WatchedNode(cluster, clock, name, self._wake.set, jitter=random.random, metrics=metrics)
         self.agent = Agent(
             AgentDependencies(
-                node=NodeFacts(name=name, boot_id=BOOT),
+                node=NodeFacts(name=name, boot_id=boot),
                 cluster=cluster,
                 clock=clock,
                 metrics=metrics,
@@ -70,7 +73,7 @@ class Member:
     def hear(self, text: str) -> None:
         """The kernel of this node writes *text* to its log."""
         self._sequence += 1
-        record = KernelRecord(sequence=self._sequence, at=self._clock.now(), text=text, boot_id=BOOT)
+        record = KernelRecord(sequence=self._sequence, at=self._clock.now(), text=text, boot_id=self._boot)
         self.agent.state.ingest_records(RecordBatch(records=[record], last_sequence=self._sequence), self._clock.now())
         self._wake.set()
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from tests.lab.build import VERSITYGW, program
+from tests.lab.build import program
+from tests.lab.modules import VERSITYGW
 from tests.lab.programs import Program, free_port
 
 ACCESS_KEY, SECRET_KEY = "healthd-lab", "only-for-the-lab"

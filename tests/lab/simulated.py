@@ -15,8 +15,10 @@ from pathlib import Path
 
 from healthd.clock import SystemClock
 from tests.lab.api import Json
-from tests.lab.build import KUBERNETES, KWOK, program
+from tests.lab.build import program
 from tests.lab.control_plane import ControlPlane
+from tests.lab.kubernetes import RELEASE
+from tests.lab.modules import KWOK
 
 ZONE = "topology.kubernetes.io/zone"
 RACK = "lab.healthd.dev/rack"
@@ -149,7 +151,7 @@ def _node(name: str, number: int, gpus: int, labels: Mapping[str, str]) -> Json:
                 "bootID": str(uuid.uuid4()),
                 "machineID": uuid.uuid5(uuid.NAMESPACE_DNS, name).hex,
                 "systemUUID": str(uuid.uuid5(uuid.NAMESPACE_DNS, name)),
-                "kubeletVersion": KUBERNETES,
+                "kubeletVersion": RELEASE,
                 "kernelVersion": "6.8.0",
                 "osImage": "Simulated Linux",
                 "containerRuntimeVersion": "kwok://0.8.0",

@@ -4,24 +4,58 @@ Programs are built anew when what they are made from changes, and who cannot bui
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.lab.build import CONTROL_PLANE, KUBERNETES, KWOK, MODULES, CannotBuild, binaries
+from tests.lab.build import CannotBuild, binaries
+from tests.lab.kubernetes import DEFAULT, SOURCE, chosen, pins, release, versions
+from tests.lab.modules import CONTROL_PLANE, KINDS, KWOK, MODULES
 
 
 def test_every_program_has_its_own_key() -> None:
-    assert len({module.key() for module in MODULES}) == len(MODULES)
+    every = (*MODULES, *KINDS)
+
+    assert len({module.key() for module in every}) == len(every)
 
 
 def test_another_flag_is_another_program() -> None:
     assert replace(CONTROL_PLANE, stamps=()).key() != CONTROL_PLANE.key()
 
 
-def test_the_version_that_the_programs_say_is_the_one_that_is_pinned() -> None:
-    assert f"k8s.io/kubernetes {KUBERNETES}\n" in (CONTROL_PLANE.source / "go.mod").read_text()
+@pytest.mark.parametrize("version", versions())
+def test_all_modules_of_one_kubernetes_are_of_the_same_release(version: str) -> None:
+    text = (SOURCE / pins(version)).read_text()
+    staged = set(re.findall(r"=> k8s\.io/\S+ (\S+)", text))
+
+    assert release(version).startswith(f"v{version}.")
+    assert staged == {release(version).replace("v1.", "v0.", 1)}
+    assert f"k8s.io/kubernetes {release(version)} h1:" in (SOURCE / pins(version)).with_suffix(".sum").read_text()
+
+
+def test_each_kubernetes_is_a_program_of_its_own() -> None:
+    keys = {replace(CONTROL_PLANE, pins=pins(version)).key() for version in versions()}
+
+    assert len(keys) == len(versions())
+
+
+def test_versions_are_in_order_of_their_numbers_and_the_default_is_among_them() -> None:
+    assert versions() == sorted(versions(), key=lambda version: [int(part) for part in version.split(".")])
+    assert DEFAULT in versions()
+
+
+def test_the_kubernetes_of_the_lab_is_the_one_that_the_environment_names() -> None:
+    assert chosen({"LAB_KUBERNETES": "1.35"}) == "1.35"
+    assert chosen({"LAB_KUBERNETES": ""}) == DEFAULT
+    assert chosen({}) == DEFAULT
+
+
+@pytest.mark.parametrize("version", ["1.3", "v1.35", "1.35.4", "../1.35", "newest"])
+def test_a_kubernetes_without_pins_is_refused_and_the_others_are_named(version: str) -> None:
+    with pytest.raises(SystemExit, match=r"builds only 1\.34, 1\.35"):
+        chosen({"LAB_KUBERNETES": version})
 
 
 def test_what_is_pinned_has_its_checksum() -> None:

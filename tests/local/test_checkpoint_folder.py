@@ -91,6 +91,7 @@ async def test_another_file_system_in_its_place_is_not_an_empty_folder(
     assert "another file system is mounted there" in await why_none(watch, tmp_path / "out")
 
 
+@pytest.mark.slow
 async def test_a_folder_that_never_was_or_never_held_anything_is_a_first_start(tmp_path: Path) -> None:
     never = await watched(tmp_path / "out")
     (tmp_path / "empty").mkdir()

@@ -53,6 +53,7 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
     os.close(witness)
 
 
+@pytest.mark.slow
 async def test_so_is_what_it_started_in_a_session_of_its_own(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "alive")
     witness = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)

@@ -9,7 +9,7 @@ invariants of the simulation hold here too.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -41,6 +41,7 @@ from healthd.core.diagnosis.readings import Reading, RecordBatch, Sample
 from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
+from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.job import read_job
 from healthd.local.jobs.controller import JobController
 from healthd.telemetry.events import Announce, silently
@@ -272,13 +273,14 @@ class Scenario:
         activity: Any = None,
         witnesses: Any = None,
         announce: Announce = silently,
+        adapters: Mapping[str, GangAdapter[Any]] = ADAPTERS,
     ) -> Loop:
         """The loop of a controller, through *cluster* if given."""
         view = self.ground_truth.seen_by(name)
         dependencies = ReconcilerDependencies(
             cluster=cluster or view,
             clock=self.clock,
-            adapters=ADAPTERS,
+            adapters=adapters,
             checkpoints=SeenCheckpoints(self.trainers.stores),
             metrics=METRICS,
             informer=informer,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy, StartFresh
 from tests.scenarios.scenario import Scenario
@@ -10,16 +12,18 @@ from tests.scenarios.scenario import Scenario
 async def test_a_torn_checkpoint_is_refused_and_the_one_before_is_taken() -> None:
     scenario = Scenario()
     await scenario.run_for(minutes=2)
+    newest = max(saved.step for saved in scenario.store.saved)
     scenario.store.save("train", 99, whole=False)
     scenario.crash(0)
     recovery = await scenario.run_until(Phase.CONFIRMING)
 
     assert recovery.status.checkpoint is not None
-    assert recovery.status.checkpoint.step == 4
+    assert recovery.status.checkpoint.step == newest > 0
     assert [rejected.step for rejected in recovery.status.rejected] == [99]
-    assert {process.resumed_at for process in scenario.processes()} == {4}
+    assert {process.resumed_at for process in scenario.processes()} == {newest}
 
 
+@pytest.mark.slow
 async def test_with_nothing_but_torn_checkpoints_the_gang_is_held_until_there_is_a_whole_one() -> None:
     scenario = Scenario()
     await scenario.run_for(minutes=2)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from healthd.core.api import Node, Pod
+from healthd.core.api import Job, Node, Pod
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from tests.scenarios.scenario import ConcurrentWrite, Scenario
@@ -42,6 +42,22 @@ class DiesAtWrite:
         return call
 
 
+class DiesOnceStopped:
+    """A cluster whose user dies as soon as it has changed a Job."""
+
+    def __init__(self, cluster: Any) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def patch(self, kind: type[Any], *args: Any, **options: Any) -> Any:
+        written = await self._cluster.patch(kind, *args, **options)
+        if kind is Job:
+            raise Crashed
+        return written
+
+
 async def stands_still(now: datetime) -> timedelta:
     """A controller whose machine is paused."""
     return timedelta(hours=1)
@@ -49,7 +65,7 @@ async def stands_still(now: datetime) -> timedelta:
 
 CALLS = 8
 """So many calls a controller makes from a fault to its first write to the gang, or fewer."""
-WRITES = 16
+WRITES = 17
 """A recovery of this gang takes so many writes, or fewer."""
 
 
@@ -147,6 +163,59 @@ async def test_a_gang_that_its_user_set_going_again_is_not_restarted_for_a_rank_
     assert scenario.recoveries() == []
 
 
+async def test_a_second_stop_waits_for_no_pod_whose_end_was_proven_before_the_first_start() -> None:
+    """The controller that goes on with the stop has not seen yet that the pods of the first attempt are gone."""
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    informer = StaleCache(scenario.ground_truth.seen_by("second"))
+    at_once(informer.list(Pod))
+    scenario.crash(0)
+    await scenario.run_until(Phase.CONFIRMING)
+    scenario.add_loop("controller", stands_still)
+    scenario.crash(0)
+    await scenario.settle()
+    mortal = DiesAtWrite(scenario.ground_truth.seen_by("first"), 1, after=True)
+    with pytest.raises(Crashed):
+        await scenario.new_controller("first", cluster=mortal)(scenario.clock.now())
+
+    await scenario.new_controller("second", informer=informer)(scenario.clock.now())
+
+    assert scenario.root.suspended
+    scenario.restart_controller()
+    await scenario.run_until(Phase.RECOVERED)
+    assert scenario.root.attempt == 2
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_a_gang_that_one_controller_stops_is_not_given_up_for_what_another_read_of_it_before(number: int) -> None:
+    """The other one stands still, at any call, while the user resumes the gang that was suspended."""
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    scenario.add_loop("controller", stands_still)
+    scenario.crash(0)
+    await scenario.settle()
+    recorded = DiesAtWrite(scenario.ground_truth.seen_by("first"), 2, after=True)
+    with pytest.raises(Crashed):
+        await scenario.new_controller("first", cluster=recorded)(scenario.clock.now())
+    scenario.suspend()
+
+    async def meanwhile() -> None:
+        scenario.resume()
+        stops = DiesOnceStopped(scenario.ground_truth.seen_by("first"))
+        with pytest.raises(Crashed):
+            await scenario.new_controller("first", cluster=stops)(scenario.clock.now())
+
+    paused = ConcurrentWrite(scenario.ground_truth.seen_by("second"), number, meanwhile)
+    await scenario.new_controller("second", cluster=paused, informer=scenario.ground_truth)(scenario.clock.now())
+
+    assert scenario.root.suspended
+    scenario.restart_controller()
+    await scenario.run_for(minutes=5)
+    assert [recovery.status.phase for recovery in scenario.recoveries()] == [Phase.RECOVERED]
+    assert scenario.root.attempt == 1
+
+
+@pytest.mark.slow
 async def test_a_controller_with_a_stale_view_does_no_harm() -> None:
     scenario = Scenario(recovery=RecoveryPolicy())
     informer = StaleCache(scenario.ground_truth.seen_by("controller-2"))

@@ -6,8 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from healthd.core.api import Recovery
+from healthd.core.api import ObjectMeta, Recovery
 from healthd.core.api.model import Phase
 from tests.scenarios.scenario import Scenario
 
@@ -53,6 +54,27 @@ async def test_a_gang_is_restarted_once_whose_recovery_is_deleted_in_any_phase(p
     assert scenario.places() == {"0": "node-0", "1": "node-2"}
     assert scenario.root.attempt == 1
     assert len(scenario.recoveries()) == 1
+
+
+async def test_a_gang_is_restarted_though_one_of_its_earlier_recoveries_was_deleted() -> None:
+    """The name of the next recovery is not that of one that is left."""
+    scenario = a_stage()
+    await scenario.run_for(minutes=1)
+    for _ in range(2):
+        scenario.crash(0)
+        await scenario.settle()
+        scenario.suspend()
+        await scenario.run_until(Phase.SUPERSEDED)
+        scenario.resume()
+        await scenario.run_for(minutes=1)
+    oldest = min(scenario.recoveries(), key=lambda each: each.metadata.name)
+    await scenario.ground_truth.delete(Recovery, oldest.metadata.name, namespace=oldest.metadata.namespace)
+    await scenario.run_for(minutes=1)
+    scenario.crash(0)
+    await scenario.run_for(minutes=5)
+
+    assert sorted(each.status.phase for each in scenario.recoveries()) == [Phase.RECOVERED, Phase.SUPERSEDED]
+    assert scenario.root.attempt == 1
 
 
 async def test_people_are_shown_that_it_came_back_and_how_to_end_it() -> None:
@@ -165,3 +187,17 @@ async def test_where_restarts_were_switched_off_a_deleted_recovery_stays_deleted
 
     assert scenario.recoveries() == []
     assert scenario.root.suspended
+
+
+async def test_a_deleted_recovery_does_not_come_back_beside_the_next_one_of_another_controller() -> None:
+    scenario = a_stage()
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    deleted = await scenario.run_until(Phase.CONFIRMING)
+    scenario.delete_recoveries()
+    later = replace(deleted.spec, first_attempt=deleted.status.attempt + 1)
+    meta = ObjectMeta(name=f"{deleted.metadata.name}-later", namespace=deleted.metadata.namespace)
+    await scenario.ground_truth.create(Recovery(metadata=meta, spec=later))
+    await scenario.run_for(minutes=5)
+
+    assert [each.metadata.name for each in scenario.recoveries()] == [meta.name]

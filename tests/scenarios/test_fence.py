@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from healthd.core.api import Pod
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
@@ -22,6 +24,7 @@ async def a_lost_node(scenario: Scenario) -> None:
     at_once(scenario.ground_truth.delete(Pod, name, namespace="default", grace_seconds=0))
 
 
+@pytest.mark.slow
 async def test_a_pod_that_was_only_called_failed_holds_the_gang() -> None:
     scenario = Scenario()
     await a_lost_node(scenario)
@@ -39,6 +42,7 @@ async def a_dead_machine(scenario: Scenario) -> None:
     scenario.fault("node-1")
 
 
+@pytest.mark.slow
 async def test_a_pod_that_does_not_end_holds_the_gang_and_is_reported() -> None:
     scenario = Scenario()
     await a_dead_machine(scenario)
@@ -58,6 +62,7 @@ async def test_a_pod_that_ends_late_is_all_that_the_gang_waits_for() -> None:
     await scenario.run_until(Phase.RECOVERED)
 
 
+@pytest.mark.slow
 async def test_a_reboot_of_the_node_is_proof_and_the_gang_goes_on() -> None:
     scenario = Scenario()
     await a_lost_node(scenario)

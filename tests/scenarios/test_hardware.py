@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from healthd.core.api.model import CauseKind, Phase
 from tests.scenarios.scenario import APPLICATION, Scenario
 
@@ -64,6 +66,7 @@ async def test_the_repaired_node_becomes_the_spare_and_the_gang_is_not_disturbed
     assert scenario.root.attempt == 1
 
 
+@pytest.mark.slow
 async def test_without_a_spare_the_gang_is_held_and_goes_on_after_the_repair() -> None:
     scenario = Scenario(spares=0)
     await scenario.run_for(minutes=1)
@@ -154,6 +157,7 @@ async def test_a_gang_that_is_broken_anyway_moves_off_a_node_that_could_not_be_q
     assert scenario.quarantined() == []
 
 
+@pytest.mark.slow
 async def test_twenty_nodes_that_break_in_the_same_second_never_exceed_the_budget() -> None:
     scenario = Scenario(ranks=1, spares=20, budget=3)
     await scenario.run_for(minutes=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from healthd.core.api.model import Phase
 from tests.scenarios.scenario import Scenario
 
@@ -36,6 +38,7 @@ async def test_an_agent_that_lives_on_takes_a_slot_again_when_a_person_deletes_t
     assert scenario.quarantined() == ["node-2"]
 
 
+@pytest.mark.slow
 async def test_a_node_whose_deleted_slot_another_took_is_counted_once_there_is_one_again() -> None:
     scenario = Scenario(ranks=2, spares=1, budget=1)
     await scenario.run_for(minutes=1)

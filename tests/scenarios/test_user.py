@@ -31,6 +31,7 @@ async def recovering(phase: Phase) -> Scenario:
     return scenario
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", WAITING)
 async def test_a_gang_that_the_user_stops_during_its_recovery_stays_stopped(phase: Phase) -> None:
     scenario = await recovering(phase)
@@ -51,6 +52,7 @@ async def test_a_gang_that_the_user_deletes_during_its_recovery_stays_deleted(ph
     assert scenario.pool() == ["node-2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", WAITING)
 async def test_a_gang_that_the_user_lets_go_on_is_recovered_at_its_next_fault(phase: Phase) -> None:
     scenario = await recovering(phase)

@@ -7,9 +7,11 @@ is set back stands still here until it goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from statistics import median
 
 from healthd.core.diagnosis.readings import Reading, Sample
@@ -110,6 +112,8 @@ class ReadingHistory:
 
     def grown(self, since: datetime) -> float:
         """By how much after *since*, in proportion where it is not known when."""
+        if not self.growths:
+            return 0
         return sum(amount * _share(begin, end, since) for begin, end, amount in self.growths)
 
     def settle(self, at: datetime) -> None:
@@ -121,6 +125,9 @@ class ReadingHistory:
         for side in self.sides.values():
             if side.since <= at:
                 side.is_bad, side.since = False, at
+
+
+Histories = Mapping[Place, ReadingHistory]
 
 
 @dataclass
@@ -143,7 +150,17 @@ class ExpectedFindings:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules = {rule.name: rule for rule in rules}
+        self._about: dict[str, list[Rule]] = {}
+        """By the name of the reading that they are about."""
+        for rule in self._rules.values():
+            self._about.setdefault(rule.reads, []).append(rule)
         self._sources: dict[str, SourceHistory] = {}
+
+    def copy(self) -> ExpectedFindings:
+        """The same, to go on by itself."""
+        copied = ExpectedFindings(self._rules.values())
+        copied._sources = deepcopy(self._sources)
+        return copied
 
     def take(self, sample: Sample) -> None:
         """One sample. Of a source in trouble nothing is known."""
@@ -151,23 +168,16 @@ class ExpectedFindings:
             return
         source_history = self._sources.setdefault(sample.source, SourceHistory(sample.at))
         now = source_history.time_of(sample.at)
-        there = {place_of(reading): reading.value for reading in sample.readings if reading.value not in ALL_ONES}
-        shown = {place_of(reading) for reading in sample.readings}
-        source_history.histories = {
-            place: history for place, history in source_history.histories.items() if place in shown
-        }
-        for place, history in source_history.histories.items():
-            history.is_read = place in there
-        for place, value in there.items():
-            if place in source_history.histories:
-                source_history.histories[place].goes_on(value, now)
-            else:
-                best = float(value) if isinstance(value, int | float) else 0.0
-                source_history.histories[place] = ReadingHistory(value, now, best)
-        for rule in self._rules.values():
-            for place, history in source_history.histories.items():
-                if place[0] == rule.reads and history.is_read:
-                    _judge(rule, place, source_history.histories, history, now)
+        shown = {place_of(reading): reading.value for reading in sample.readings}
+        histories = source_history.histories
+        for place in histories.keys() - shown.keys():
+            del histories[place]
+        for place, value in shown.items():
+            _take(histories, place, value, now)
+        for place, history in histories.items():
+            if history.is_read:
+                for rule in self._about.get(place[0], ()):
+                    _judge(rule, place, histories, history, now)
 
     def last(self, source: str, place: Place) -> float | str | None:
         """What this reading was at the last sample of its source; None where it was not there."""
@@ -208,11 +218,22 @@ class ExpectedFindings:
         return min(side.holds_for() for side in sides.values()), frozenset(sides)
 
 
-def _judge(
-    rule: Rule, place: Place, histories: Mapping[Place, ReadingHistory], history: ReadingHistory, now: datetime
-) -> None:
-    is_bad = _is_bad(rule, place, histories, history, now)
-    side = history.sides.setdefault(rule.name, Side(False, now, now))
+def _take(histories: dict[Place, ReadingHistory], place: Place, value: float | str, now: datetime) -> None:
+    """One more sight of a reading, or the first one. A device that does not answer keeps what was seen of it."""
+    history = histories.get(place)
+    if history is not None:
+        history.is_read = value not in ALL_ONES
+        if history.is_read:
+            history.goes_on(value, now)
+    elif value not in ALL_ONES:
+        histories[place] = ReadingHistory(value, now, float(value) if isinstance(value, int | float) else 0.0)
+
+
+def _judge(rule: Rule, place: Place, histories: Histories, history: ReadingHistory, now: datetime) -> None:
+    is_bad = _IS_BAD[type(rule.test)](rule.test, place, histories, history, now)
+    side = history.sides.get(rule.name)
+    if side is None:
+        side = history.sides[rule.name] = Side(False, now, now)
     if is_bad is None:
         side.seen = None
         return
@@ -221,52 +242,74 @@ def _judge(
     side.seen = now
 
 
-def _is_bad(
-    rule: Rule, place: Place, histories: Mapping[Place, ReadingHistory], history: ReadingHistory, now: datetime
-) -> bool | None:
-    """None where nobody can say."""
-    value = history.value
-    match rule.test:
-        case Is(values):
-            return _word(value) in values
-        case IsNot(values):
-            return _word(value) not in values
-        case Grows(by, within):
-            late = any(end > now - within and amount for _, end, amount in history.growths)
-            return history.grown(now - within) >= by or (by <= 1 and late)
-        case Changes(times, within):
-            return sum(change > now - within for change in history.changes) >= times
-        case OutOfLine(score, floor, within):
-            return _stands_out(score, floor, history, _peers(place, histories), now - within)
-    if isinstance(value, str):
+# Whether a reading is bad by a test; None where nobody can say.
+
+
+def _is(test: Is, _: Place, __: Histories, history: ReadingHistory, ___: datetime) -> bool:
+    return _word(history.value) in test.values
+
+
+def _is_not(test: IsNot, _: Place, __: Histories, history: ReadingHistory, ___: datetime) -> bool:
+    return _word(history.value) not in test.values
+
+
+def _grows(test: Grows, _: Place, __: Histories, history: ReadingHistory, now: datetime) -> bool:
+    since = now - test.within
+    late = any(end > since and amount for _, end, amount in history.growths)
+    return history.grown(since) >= test.by or (test.by <= 1 and late)
+
+
+def _changes(test: Changes, _: Place, __: Histories, history: ReadingHistory, now: datetime) -> bool:
+    since = now - test.within
+    return sum(change > since for change in history.changes) >= test.times
+
+
+def _at_least(test: AtLeast, _: Place, __: Histories, history: ReadingHistory, ___: datetime) -> bool | None:
+    return None if isinstance(history.value, str) else history.value >= test.limit
+
+
+def _fell(_: FellBelowBest, __: Place, ___: Histories, history: ReadingHistory, ____: datetime) -> bool | None:
+    return None if isinstance(history.value, str) else history.value < history.best
+
+
+def _below(test: Below, place: Place, histories: Histories, history: ReadingHistory, _: datetime) -> bool | None:
+    if isinstance(history.value, str):
         return None
-    match rule.test:
-        case AtLeast(limit):
-            return value >= limit
-        case FellBelowBest():
-            return value < history.best
-        case Below(limit, other) if other:
-            least = histories.get((other, place[1], place[2]))
-            return value < least.value if least and isinstance(least.value, int | float) else None
-        case Below(limit):
-            return value < limit
+    if not test.other:
+        return history.value < test.limit
+    least = histories.get((test.other, place[1], place[2]))
+    return history.value < least.value if least and isinstance(least.value, int | float) else None
 
 
-def _peers(place: Place, histories: Mapping[Place, ReadingHistory]) -> list[ReadingHistory]:
-    return [history for other, history in histories.items() if other[0] == place[0] and other != place]
-
-
-def _stands_out(
-    score: float, floor: float, history: ReadingHistory, peers: list[ReadingHistory], since: datetime
+def _out_of_line(
+    test: OutOfLine, place: Place, histories: Histories, history: ReadingHistory, now: datetime
 ) -> bool | None:
-    mine, others = history.grown(since), [peer.grown(since) for peer in peers]
-    if mine < floor:
+    since = now - test.within
+    mine = history.grown(since)
+    if mine < test.floor:
         return False
+    others = [peer.grown(since) for peer in _peers(place, histories)]
     if len(others) < 3:
         return None
     middle = median(others)
     spread = max(1.0, 1.4826 * median(abs(other - middle) for other in others))
-    return (mine - middle) / spread >= score
+    return (mine - middle) / spread >= test.score
+
+
+_IS_BAD: dict[type, Callable[..., bool | None]] = {
+    Is: _is,
+    IsNot: _is_not,
+    Grows: _grows,
+    Changes: _changes,
+    AtLeast: _at_least,
+    FellBelowBest: _fell,
+    Below: _below,
+    OutOfLine: _out_of_line,
+}
+
+
+def _peers(place: Place, histories: Histories) -> list[ReadingHistory]:
+    return [history for other, history in histories.items() if other[0] == place[0] and other != place]
 
 
 def _wrap(before: float, after: float) -> float:
@@ -284,6 +327,7 @@ def _share(begin: datetime, end: datetime, since: datetime) -> float:
     return (end - since) / (end - begin) if end > since else 0.0
 
 
+@lru_cache(maxsize=4096)
 def _word(value: float | str) -> str:
     return str(int(value)) if isinstance(value, int | float) and float(value).is_integer() else str(value)
 

@@ -9,7 +9,6 @@ changes nothing; 18 nothing from before a repair acts.
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from healthd.core.api import ANNOTATION_REPAIRED, Node, NodeHealth
 from healthd.core.api.model import Finding
 from healthd.core.diagnosis.causes import KERNEL_REPORTED, stands_for
 from healthd.core.diagnosis.readings import Sample
+from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.core.diagnosis.tiers import tier
 from tests.simulation.expected_findings import ExpectedFindings, place_of
@@ -42,10 +42,49 @@ class Witnesses(NamedTuple):
 
 
 @dataclass
+class Accounts:
+    """
+    What rules say, by two accounts. A repair may be noticed late, and whether what was seen in between counts is open:
+    one forgets what came before the repair, one all that came before it was noticed. Until then both are the same one.
+    """
+
+    since_repair: ExpectedFindings
+    since_notice: ExpectedFindings
+
+    @classmethod
+    def of(cls, rules: Iterable[Rule]) -> Accounts:
+        """Those of a life that has seen nothing."""
+        one = ExpectedFindings(rules)
+        return cls(one, one)
+
+    def copy(self) -> Accounts:
+        """The same, to go on by itself."""
+        first = self.since_repair.copy()
+        return Accounts(first, first if self.since_notice is self.since_repair else self.since_notice.copy())
+
+    def both(self) -> tuple[ExpectedFindings, ...]:
+        """Each account that is another."""
+        is_one = self.since_repair is self.since_notice
+        return (self.since_repair,) if is_one else (self.since_repair, self.since_notice)
+
+    def take(self, sample: Sample) -> None:
+        """One sample."""
+        for account in self.both():
+            account.take(sample)
+
+    def settle(self, at: datetime, now: datetime) -> None:
+        """The node was repaired at *at*, and the agent notices it *now*."""
+        if self.since_repair is self.since_notice:
+            self.since_notice = self.since_repair.copy()
+        self.since_repair.settle(at, now)
+        self.since_notice.settle(now, now)
+
+
+@dataclass
 class ReferenceLedger:
     """What rules say of the readings as they are, whatever was shown once by mistake."""
 
-    accounts: list[ExpectedFindings]
+    accounts: Accounts
     was_bad: dict[DeviceRule, datetime]
 
     def take(self, shown: Sample, ground_truth: Sample) -> None:
@@ -53,34 +92,34 @@ class ReferenceLedger:
         One sample. What errs at its first sight cannot be told from what counts from there, nor what shows once more
         what it showed last from what stands still.
         """
-        last = [self.accounts[0].last(ground_truth.source, place_of(each)) for each in ground_truth.readings]
+        first = self.accounts.since_repair
+        last = [first.last(ground_truth.source, place_of(each)) for each in ground_truth.readings]
         both = zip(shown.readings, ground_truth.readings, last, strict=True)
         seen = [reported if before in (None, reported.value) else is_so for reported, is_so, before in both]
-        for account in self.accounts:
-            account.take(replace(ground_truth, readings=seen))
+        self.accounts.take(replace(ground_truth, readings=seen))
+        for account in self.accounts.both():
             for reported in account.bad():
                 self.was_bad[reported] = max(ground_truth.at, self.was_bad.get(reported, ground_truth.at))
 
 
 class FindingInvariants:
     """
-    Follows the agents of one node, life after life. *shadow* is the policy's.
-
-    A repair may be noticed late. Whether what was seen in between counts is open: one account forgets what came before
-    the repair, one all that came before it was noticed, and only what both say is demanded.
+    Follows the agents of one node, life after life. *shadow* is the policy's. Only what both accounts say is demanded.
     """
 
     def __init__(self, node: str, rules: Iterable[str], shadow: Sequence[str] = ()) -> None:
         self.node = node
         self._rules = [known_rules()[name] for name in rules]
         self._shadow = shadow
-        self._accounts: list[ExpectedFindings] = []
+        self._accounts = Accounts.of(self._rules)
         self._was_bad: dict[DeviceRule, datetime] = {}
         """What was bad for long enough since the last repair, in whatever life, and when that was last seen."""
         self._sober: ReferenceLedger | None = None
         """What would have been seen had no dial ever erred; None: none has."""
         self._witnesses: dict[str, Witnesses] = {}
         """By finding, since the last repair."""
+        self._stood: Sequence[Finding] | None = None
+        """What was last seen to stand rightly, since the last repair."""
         self._stamp = ""
         self._is_on_record = False
         """An agent wrote down since when the last repair counts. Until then a further life takes note of it anew."""
@@ -93,9 +132,9 @@ class FindingInvariants:
         """A new agent knows the findings, and nothing of the readings."""
         if not self._is_on_record:
             self._stamp = ""
-        self._accounts = [ExpectedFindings(self._rules), ExpectedFindings(self._rules)]
+        self._accounts = Accounts.of(self._rules)
         if self._sober is not None:
-            self._sober.accounts = [ExpectedFindings(self._rules), ExpectedFindings(self._rules)]
+            self._sober.accounts = Accounts.of(self._rules)
 
     def clock_was_set(self) -> None:
         """What was stamped before cannot be compared with what is stamped after."""
@@ -106,13 +145,12 @@ class FindingInvariants:
         stamp = node.metadata.annotations.get(ANNOTATION_REPAIRED, "")
         if stamp in {"", self._stamp}:
             return
-        self._stamp, self._is_on_record = stamp, False
+        self._stamp, self._is_on_record, self._stood = stamp, False, None
         at = self._repaired = min(datetime.fromisoformat(stamp), now)
         self._is_comparable = True
         self._witnesses = {key: known for key, known in self._witnesses.items() if known.last_at > at}
-        for since_repair, since_notice in [self._accounts, *([self._sober.accounts] if self._sober else [])]:
-            since_repair.settle(at, now)
-            since_notice.settle(now, now)
+        for accounts in [self._accounts, *([self._sober.accounts] if self._sober else [])]:
+            accounts.settle(at, now)
         self._was_bad = _later(self._was_bad, at)
         if self._sober is not None:
             self._sober.was_bad = _later(self._sober.was_bad, at)
@@ -134,23 +172,19 @@ class FindingInvariants:
             )
             return
         if ground_truth is not None and ground_truth is not sample and self._sober is None:
-            self._sober = ReferenceLedger(copy.deepcopy(self._accounts), dict(self._was_bad))
+            self._sober = ReferenceLedger(self._accounts.copy(), dict(self._was_bad))
         if self._repaired is None or not sample.at <= self._repaired <= now:
-            for account in self._accounts:
-                account.take(sample)
+            self._accounts.take(sample)
             if self._sober is not None:
                 self._sober.take(sample, ground_truth or sample)
-        bad = [account.bad() for account in self._accounts]
-        for reported in bad[0] | bad[1]:
+        bad = [account.bad() for account in self._accounts.both()]
+        by_any, by_both = bad[0] | bad[-1], bad[0] & bad[-1]
+        for reported in by_any:
             self._was_bad[reported] = max(sample.at, self._was_bad.get(reported, sample.at))
-        old, new = _standing(before), _standing(after)
-        for finding in new.values():
-            for rule in _rules(finding) - _rules(old.get(finding.id)):
-                is_so = any((finding.device, rule) in one for one in bad)
-                self._expect(13, is_so, f"{finding.id} was raised by {rule}, which is not bad for long enough")
-        for key in old.keys() - new.keys():
-            self._check_end(old[key], now)
-        self._check_reported(bad[0] & bad[1], new)
+        new = _standing(after)
+        if after != before:
+            self._check_change(_standing(before), new, by_any, now)
+        self._check_reported(by_both, new)
         for finding in new.values():
             self._check_not_over(finding, now)
         self.stands(after)
@@ -172,13 +206,16 @@ class FindingInvariants:
         self.stands(after)
 
     def stands(self, after: Sequence[Finding]) -> None:
-        """What must hold whatever came before."""
+        """What must hold whatever came before. Of the same findings it still does, until a repair."""
+        if after == self._stood:
+            return
         for finding in after:
             self._remember(finding)
         standing = _standing(after).values()
         for finding in standing:
             self._check_reason(finding)
         self._check_one_each(finding for finding in standing if not finding.shadow)
+        self._stood = after
 
     def _remember(self, finding: Finding) -> None:
         """Who witnessed it. An agent that begins anew may know of a finding no more than its node's quarantine says."""
@@ -215,22 +252,36 @@ class FindingInvariants:
 
     # What must hold --------------------------------------------------------------------------------------------------
 
+    def _check_change(
+        self, old: dict[str, Finding], new: dict[str, Finding], bad: set[DeviceRule], now: datetime
+    ) -> None:
+        for finding in new.values():
+            for rule in _rules(finding) - _rules(old.get(finding.id)):
+                is_so = (finding.device, rule) in bad
+                self._expect(13, is_so, f"{finding.id} was raised by {rule}, which is not bad for long enough")
+        for key in old.keys() - new.keys():
+            self._check_end(old[key], now)
+
     def _check_end(self, finding: Finding, now: datetime) -> None:
         for rule in (finding.rule, *finding.also):
             if rule in known_rules():
                 needs = _needs(finding, rule)
-                good = max(account.good_for(finding.device, rule)[0] for account in self._accounts)
+                good = max(account.good_for(finding.device, rule)[0] for account in self._accounts.both())
                 so_long = f"{finding.id} was ended: seen good by {rule} for {good}, not {needs}"
                 self._expect(12, needs is not None and good >= needs, so_long)
             else:
                 stands = stands_for(rule)
                 is_over = stands is not None and now - finding.last_at >= stands
                 self._expect(15, is_over, f"{finding.id} was ended by a sample, and the kernel reported it by {rule}")
-        seen = {part for rule in _rules(finding) for part in self._accounts[0].good_for(finding.device, rule)[1]}
+        seen = {
+            part for rule in _rules(finding) for part in self._accounts.since_repair.good_for(finding.device, rule)[1]
+        }
         missing = set() if WHOLE in seen else set(finding.parts) - seen
         self._expect(12, not missing, f"{finding.id} was ended, and nobody sees {sorted(missing)}")
 
     def _check_reported(self, bad: set[DeviceRule], standing: dict[str, Finding]) -> None:
+        if not bad:
+            return
         reported = {(one.device, rule) for one in standing.values() for rule in (one.rule, *one.also)}
         self._expect(14, bad <= reported, f"{sorted(bad - reported)} are bad, and nobody says so")
 
@@ -240,8 +291,10 @@ class FindingInvariants:
         parts = set(finding.parts)
         for rule in (finding.rule, *finding.also):
             needs = _needs(finding, rule)
-            goods = [account.good_for(finding.device, rule) for account in self._accounts]
-            if needs is None or now - finding.last_at < needs or any(good < needs for good, _ in goods):
+            if needs is None or now - finding.last_at < needs:
+                return
+            goods = [account.good_for(finding.device, rule) for account in self._accounts.both()]
+            if any(good < needs for good, _ in goods):
                 return
             parts -= parts if WHOLE in goods[0][1] else goods[0][1]
         self._expect(14, bool(parts), f"{finding.id} stands, and all of it has been good for long enough")
@@ -249,8 +302,10 @@ class FindingInvariants:
     def _check_reason(self, finding: Finding) -> None:
         if self._is_shadow(finding.rule):
             self._expect(17, finding.shadow and not finding.quarantines, f"{finding.id} is in shadow, and acts")
+        if not finding.quarantines:
+            return
         witnesses = self._witnesses[finding.id].rules
-        if not finding.quarantines or witnesses - known_rules().keys():
+        if witnesses - known_rules().keys():
             return  # what the kernel says is judged elsewhere
         reasons = {rule for rule in witnesses if _takes_out(rule)}
         is_so = any((finding.device, rule) in self._was_bad for rule in reasons)
@@ -270,7 +325,7 @@ class FindingInvariants:
             self._expect(16, is_one, f"{device} has {[one.rule for one in findings]} for one {cause}")
 
     def _is_shadow(self, rule: str) -> bool:
-        return any(fnmatchcase(rule, pattern) for pattern in self._shadow)
+        return bool(self._shadow) and any(fnmatchcase(rule, pattern) for pattern in self._shadow)
 
     def check_repair(self, findings: Sequence[Finding], now: datetime) -> None:
         """Once the agent has noticed a repair, and done a whole round since."""

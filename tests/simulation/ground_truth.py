@@ -4,17 +4,23 @@ The one true cluster behind all views of it: every write that takes effect is sh
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from healthd.cluster.decoding import decoded
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Event, Fields, Labels, Listed, NotFound
+from healthd.cluster.port import Event, Fields, Labels, Listed, NotFound, Unreadable
 from healthd.cluster.selection import selection
 from healthd.core.api import RESOURCES, Slim
 from tests.cluster.fakes import compact
-from tests.simulation.step_scheduler import at_once
 
 T = TypeVar("T", bound=Slim)
+
+_KINDS: dict[str, list[type[Slim]]] = defaultdict(list)
+"""By plural: every struct of it. Some kinds have another that holds all of the object."""
+for _kind, _resource in RESOURCES.items():
+    _KINDS[_resource.plural].append(_kind)
 
 
 class Write(NamedTuple):
@@ -35,26 +41,31 @@ class Listing(NamedTuple):
 
 
 class Lists:
-    """All objects of each kind, decoded once for all that ask between two writes. Most reads change nothing."""
+    """All objects of each kind, decoded once. Most reads change nothing, and a write changes one object of many."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
-        self._cluster = cluster
+        self._store = cluster._store
         self._known: dict[type[Slim], tuple[dict[tuple[str, str], Any], str]] = {}
+        self._decoded: dict[type[Slim], dict[bytes, Any]] = defaultdict(dict)
+        """By kind: what was last found in the store, by its bytes, which have the version in them."""
 
     def of(self, kind: type[T]) -> tuple[dict[tuple[str, str], T], str]:
         """All objects of *kind* by namespace and name, and the version that they were read at."""
         if kind not in self._known:
-            listed = at_once(self._cluster.list(kind))
-            there: dict[tuple[str, str], Any] = {_where(item): item for item in listed.items}
-            self._known[kind] = there, listed.resource_version
+            before = self._decoded[kind]
+            bodies = self._store.read_all(RESOURCES[kind].plural, None)
+            now = {body: before.get(body) or decoded(kind, body) for body in bodies}
+            self._decoded[kind] = now
+            readable = (item for item in now.values() if not isinstance(item, Unreadable))
+            self._known[kind] = {_where(item): item for item in readable}, str(self._store.head())
         return self._known[kind]
 
     def forget(self, write: Write) -> None:
         """What a write may have changed. With an object that is deleted others go."""
         if write.after is None or write.after.metadata.deletion_timestamp is not None:
             self._known.clear()
-        plural = RESOURCES[write.kind].plural  # of which there may be another struct
-        self._known = {kind: known for kind, known in self._known.items() if RESOURCES[kind].plural != plural}
+        for kind in (write.kind, *_KINDS[RESOURCES[write.kind].plural]):
+            self._known.pop(kind, None)
 
 
 class GroundTruth:

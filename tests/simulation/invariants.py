@@ -79,6 +79,8 @@ class Watchdog:
         self._deleted_recoveries: dict[str, Recovery] = {}
         """By name: those that a person deleted. A stop or a start may have been on its way."""
         self.restarts: list[tuple[str, int]] = []
+        self._sizes: dict[str, tuple[int, int]] = {}
+        """By uid of a Job that healthd made smaller, and that its user left so: its own size, and the size since."""
         self.writes = 0
         self.may_overlap = False
         """The owner of the gangs let them go on without proof."""
@@ -120,9 +122,10 @@ class Watchdog:
         self._is_repaired.discard(node)
 
     def repaired(self, node: str, stamp: datetime) -> None:
-        """A person says that *node* was repaired, with a time stamp of his."""
+        """A person says that *node* was repaired, with a time stamp of his. The same stamp again says nothing new."""
+        if self.repaired_at.get(node) != stamp:
+            self._is_repaired.add(node)
         self.repaired_at[node] = stamp
-        self._is_repaired.add(node)
 
     def clock_was_set(self, node: str, now: datetime) -> None:
         """
@@ -207,6 +210,7 @@ class Watchdog:
             return
         is_ours = after.metadata.annotations.get(RESTART) == "enabled"
         (self.taken_back.discard if is_ours else self.taken_back.add)(after.metadata.uid)
+        self._check_size(write.by, before, after)
         if not _is_healthd(write.by):
             if not after.spec.suspend:
                 self.edited_by_user.discard(after.metadata.name)
@@ -220,6 +224,38 @@ class Watchdog:
             self._check_stop(name, after)
         if before.spec.suspend and not after.spec.suspend:
             self._check_start(write.by, name, before, after)
+
+    def _check_size(self, by: str, before: Job, after: Job) -> None:
+        """healthd makes a gang smaller, and as large again as it was, and never changes a size that a user chose."""
+        old, new, uid = before.spec.completions or 1, after.spec.completions or 1, after.metadata.uid
+        if old == new:
+            return
+        if not _is_healthd(by):
+            self._sizes.pop(uid, None)
+            return
+        own, since = self._sizes.get(uid, (old, old))
+        expect(9, new <= own, f"{after.metadata.name} was made {new} members large; its own size is {own}")
+        expect(9, new < old or since == old, f"{after.metadata.name} grew from {old}, which healthd had not chosen")
+        asked = after.metadata.annotations.get("healthd.dev/grow-back") == "enabled"
+        expect(9, new < old or asked, f"{after.metadata.name} grew, and its user had not asked for it")
+        self._sizes[uid] = (own, new)
+        if new == own:
+            del self._sizes[uid]
+
+    def may_grow(self, job: Job) -> bool:
+        """Whether healthd made it smaller, and its user wants it to grow back."""
+        asked = job.metadata.annotations.get("healthd.dev/grow-back") == "enabled"
+        return asked and job.metadata.uid in self._sizes
+
+    def unplanned(self, restarts: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Those of *restarts* that a recovery with a fault made."""
+        planned = {
+            (each.spec.gang.name, attempt.number)
+            for each in self.recoveries.values()
+            if all(cause.kind == "capacity" for cause in each.status.causes)
+            for attempt in each.status.attempts
+        }
+        return [each for each in restarts if each not in planned]
 
     def _check_stop(self, name: str, after: Job) -> None:
         owner = after.metadata.annotations.get(STOPPED_BY, "")
@@ -250,10 +286,12 @@ class Watchdog:
         self._check_doubts(name, before, after)
 
     def _check_intent(self, name: str, before: Job, new: int) -> None:
-        recovery = self._recovery(before.metadata.annotations.get(STOPPED_BY, ""))
-        numbers = [attempt.number for attempt in recovery.status.attempts] if recovery else []
-        expect(4, bool(numbers) and numbers[-1] == new, f"attempt {new} of {name} was started with no intent on record")
-        let_through = recovery is not None and recovery.status.let_through is not None
+        """A start may be on its way when a person deletes its record, and an older state of it is made again."""
+        owner = before.metadata.annotations.get(STOPPED_BY, "")
+        records = [each for each in (self.recoveries.get(owner), self._deleted_recoveries.get(owner)) if each]
+        intended = [each for each in records if [a.number for a in each.status.attempts][-1:] == [new]]
+        expect(4, bool(intended), f"attempt {new} of {name} was started with no intent on record")
+        let_through = any(each.status.let_through is not None for each in intended)
         expect(10, let_through, f"attempt {new} of {name} was started, and the breaker was never asked")
 
     def _check_placement(self, by: str, name: str, after: Job) -> None:
@@ -325,17 +363,32 @@ class Watchdog:
                 if _is_under_way(r) and r.spec.gang.uid == after.spec.gang.uid
             ]
             expect(4, not rivals, f"{after.metadata.name} was opened beside {rivals}")
+            self._check_growth(after)
         self.recoveries[after.metadata.name] = after
         if before is None:
             expect(11, bool(after.spec.cause.message), f"{after.metadata.name} has no cause")
         mute = [entry.phase for entry in after.status.timeline if not entry.message]
         expect(11, not mute, f"{after.metadata.name} does not say why it is in {mute}")
 
+    def _check_growth(self, opened: Recovery) -> None:
+        """A planned restart comes long after the last recovery of its gang, and right after a save."""
+        if opened.spec.cause.kind != "capacity":
+            return
+        name, uid, at = opened.metadata.name, opened.spec.gang.uid, opened.metadata.creation_timestamp
+        expect(4, uid in self._sizes, f"{name} is to grow back, and healthd had not made it smaller")
+        ends = [r.status.ended_at for r in self.recoveries.values() if r.spec.gang.uid == uid and r.status.ended_at]
+        least = self._config.recovery.grow_every - 2 * self.clocks_differ
+        late = [end for end in ends if at is not None and timedelta(0) <= at - end < least]
+        expect(4, not late, f"{name} is to grow back so soon after {late}")
+
     def _breaker_allows(self, recovery: Recovery) -> bool:
         policy = self._config.breaker
         window = policy.window - self.clocks_differ
         now = recovery.status.let_through
-        begun = [r.status.let_through for r in self.recoveries.values()]
+        if all(cause.kind == "capacity" for cause in recovery.status.causes):
+            return True
+        faults = [r for r in self.recoveries.values() if any(c.kind != "capacity" for c in r.status.causes)]
+        begun = [r.status.let_through for r in faults]
         # A time in the future is of a clock that was set back since.
         recent = [at for at in begun if at is not None and now is not None and -CLOCKS_DIFFER <= now - at < window]
         return len(recent) < policy.restarts + self.controllers - 1

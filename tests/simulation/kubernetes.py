@@ -9,13 +9,14 @@ unseen. The scheduler puts pods where it likes. Agents see which pods have proce
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from healthd.cluster.port import ClusterError
-from healthd.controller.cluster_state import ClusterState
-from healthd.controller.informers import watched_kinds
+from healthd.controller.cache.cluster_state import ClusterState
+from healthd.controller.cache.informers import watched_kinds
 from healthd.core.api import (
     ANNOTATION_CLAIM,
     ANNOTATION_FENCE_OVERRIDE,
@@ -50,28 +51,35 @@ GAP = 0.04
 
 
 class LastWords:
-    """The last state of every object that was ever written, by uid, as a watch tells it when the object is gone."""
+    """Every write in its order, by kind, and the last state of every object that was ever written, by uid."""
 
     def __init__(self) -> None:
         self._states: dict[str, Any] = {}
+        self._writes: dict[type[Slim], list[Write]] = defaultdict(list)
 
     def __call__(self, seen: Write) -> None:
         last = seen.after if seen.after is not None else seen.before
         self._states[last.metadata.uid] = last
+        self._writes[seen.kind].append(seen)
 
     def of(self, obj: Any) -> Any:
         """The last state of *obj*, which is gone."""
         return self._states.get(obj.metadata.uid, obj)
 
+    def since(self, kind: type[Slim], count: int) -> list[Write]:
+        """The writes of *kind* after the first *count*."""
+        return self._writes[kind][count:]
+
 
 class Feed:
-    """Feeds the cluster state of one life of a controller."""
+    """Feeds the cluster state of one life of a controller. A watch tells every change, in the order of the writes."""
 
     def __init__(self, view: GroundTruth, last_words: LastWords) -> None:
         self.cluster_state = ClusterState(ADAPTERS)
         self._view = view
         self._last_words = last_words
         self._reported: dict[type[Slim], dict[str, Any]] = {}
+        self._told: dict[type[Slim], int] = defaultdict(int)
         for kind in watched_kinds(ADAPTERS):
             self._relist(kind)
 
@@ -83,17 +91,26 @@ class Feed:
 
     def _watch(self, kind: type[Slim]) -> None:
         there, _ = self._list(kind)
-        for uid, obj in self._reported.get(kind, {}).items():
+        for write in self._last_words.since(kind, self._told[kind]):
+            self._told[kind] += 1
+            if write.after is not None:
+                self.cluster_state.upsert(write.after)
+            else:
+                self.cluster_state.remove(write.before)
+        before = self._reported.get(kind, {})
+        for uid, obj in before.items():
             if uid not in there:
                 self.cluster_state.remove(self._last_words.of(obj))
-        for obj in there.values():
-            self.cluster_state.upsert(obj)
+        for uid, obj in there.items():
+            if obj is not before.get(uid):
+                self.cluster_state.upsert(obj)
         self._reported[kind] = there
 
     def _relist(self, kind: type[Slim]) -> None:
         there, version = self._list(kind)
         self.cluster_state.replace(kind, list(there.values()), version)
         self._reported[kind] = there
+        self._told[kind] += len(self._last_words.since(kind, self._told[kind]))
 
     def _list(self, kind: type[Slim]) -> tuple[dict[str, Any], str]:
         listed: Any = at_once(self._view.list(kind))

@@ -24,6 +24,7 @@ from healthd.core.api import (
     Recovery,
 )
 from healthd.core.api.model import ENDED
+from healthd.core.recovery.spares import read_claim
 from tests.simulation.ground_truth import GroundTruth
 from tests.simulation.step_scheduler import at_once
 
@@ -77,7 +78,13 @@ def label_spare(sim: Simulation) -> None:
         # With the taint, in one write: before healthd has set it, the scheduler may put a member there.
         patch = {"metadata": {"labels": {LABEL_SPARE: "true"}}, "spec": {"taints": [*taints, {"key": LABEL_SPARE}]}}
         at_once(sim.ground_truth.patch(Node, node.metadata.name, patch))
-        sim.pool_size += 1
+        sim.pool_size += not _is_owed_to_pool(sim, node.metadata.name)
+
+
+def _is_owed_to_pool(sim: Simulation, name: str) -> bool:
+    """A spare stands in for it, and it becomes the spare in place of that one: it is no further spare."""
+    claims = map(read_claim, at_once(sim.ground_truth.list(Node)).items)
+    return any(claim is not None and claim.instead_of == name for claim in claims)
 
 
 def unlabel_spare(sim: Simulation) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,7 +19,6 @@ import msgspec
 from healthd.agent.agent import Agent
 from healthd.agent.dependencies import AgentDependencies
 from healthd.agent.judge import NodeFacts
-from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError, NotFound
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.reconciler import Reconciler
@@ -44,7 +43,7 @@ from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.gangs import ADAPTERS
 from healthd.local.jobs.controller import JobController
 from tests.builders import a_job, a_node
-from tests.fakes import START, ManualClock, counting_uids
+from tests.fakes import START, ManualClock
 from tests.simulation import deletions, fault_injection, gang_edits, kubernetes, random_actions
 from tests.simulation.converged_state import unsettled
 from tests.simulation.faulty_cluster import FaultDice, FaultyCluster, StaleCache
@@ -53,6 +52,7 @@ from tests.simulation.ground_truth import GroundTruth, Listing, Write
 from tests.simulation.invariants import CLOCKS_DIFFER, WATCHED, Broken, Watchdog
 from tests.simulation.kubernetes import Feed, LastWords, Unplaced, answer_for_old_pods, processes_on
 from tests.simulation.machines import Machines, is_surplus, root_of
+from tests.simulation.memory_store import in_memory
 from tests.simulation.simulated_readings import SimulatedReadings, strike
 from tests.simulation.step_scheduler import Actor, at_once
 from tests.simulation.training import OvertakenCheckpoints, Store, Trainers
@@ -70,6 +70,7 @@ class Uncounted:
 
 
 METRICS: Any = Uncounted()
+GROWING_ROUNDS = 40
 HEALING_ROUNDS = 60
 ROUNDS_IN_DOUBT = 60
 """More of them, where the newest checkpoints may not load: each is tried twice before an older one is taken."""
@@ -124,10 +125,10 @@ class Simulation:
         self.dice = random.Random(seed)
         self.clock = ManualClock()
         self.parts = parts
-        self._hash = hashlib.sha256()
-        self._log: list[str] | None = [] if keep_log else None
+        self._keep_log = keep_log
+        self._log: list[str] = []
         self.config = _config(self.dice)
-        self._embedded = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids(), history=1)
+        self._embedded = in_memory(self.clock)
         self.ground_truth = GroundTruth(self._embedded, "person", self._notify)
         self.machines = Machines(self.ground_truth, self.dice)
         self.trainers = Trainers(self.machines, self.dice)
@@ -199,15 +200,13 @@ class Simulation:
             self.note(broken)
         finally:
             self._embedded.close()
-        log = tuple(self._log or ())
-        return Outcome(self.seed, self.steps, self._hash.hexdigest()[:16], broken, log, len(self.watchdog.restarts))
+        log = tuple(self._log) if self._keep_log else ()
+        return Outcome(self.seed, self.steps, trace_of(self._log), broken, log, len(self.watchdog.restarts))
 
     def note(self, what: str) -> None:
         """Write down what happened."""
         line = f"{(self.clock.now() - START).total_seconds():9.1f} {what}"
-        self._hash.update(line.encode())
-        if self._log is not None:
-            self._log.append(line)
+        self._log.append(line)
 
     # The world -------------------------------------------------------------------------------------------------------
 
@@ -241,7 +240,7 @@ class Simulation:
         """A gang as its user writes it."""
         options = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": f"/checkpoints/{name}"}
         if dice.random() < 0.2:
-            options["healthd.dev/min-nodes"] = "1"
+            options |= {"healthd.dev/min-nodes": "1", "healthd.dev/grow-back": "enabled"}
         job = a_job(name, ranks=world, backoff_limit=1_000_000, annotations=options)
         template = job.spec.template
         finalizers = [] if self.on_cluster else ["healthd.dev/fence"]
@@ -505,7 +504,7 @@ class Simulation:
             if job.spec.suspend or (name, attempt) in self.watchdog.disturbed:
                 continue
             mine = [p for p in pods if root_of(p) == job.metadata.uid]
-            if self._is_judged_by_wrong_clocks(job):
+            if self._is_judged_by_wrong_clocks(job) or self.watchdog.may_grow(job):
                 self.watchdog.disturbed.add((name, attempt))
             now_running = [p for p in mine if int(p.metadata.annotations.get("healthd.dev/attempt", "0")) == attempt]
             for pod in now_running:
@@ -549,6 +548,7 @@ class Simulation:
         fault_injection.repair_everything(self)
         self.note("--- healing")
         self._converge()
+        self._let_gangs_grow()
 
     def _converge(self) -> None:
         rounds, trouble = HEALING_ROUNDS + (ROUNDS_IN_DOUBT if self.is_doubtful else 0), ""
@@ -571,6 +571,18 @@ class Simulation:
                 return
         raise Broken(f"liveness: {trouble}")
 
+    def _let_gangs_grow(self) -> None:
+        """What healthd had made smaller gets the time to grow back; where it does, it comes to rest again."""
+        for _ in range(GROWING_ROUNDS):
+            if not any(self.watchdog.may_grow(job) for job in self.world()[Job]):
+                break
+            for controller in self.controllers:
+                self._go_controller(controller)
+            self.go(self.job_controller)
+            self.pass_time(timedelta(seconds=20))
+            self.check()
+        self._converge()
+
     def _prove_alive(self) -> None:
         """After all that has happened one more fault still leads to one more restart."""
         (gang,) = self.worlds
@@ -591,7 +603,7 @@ class Simulation:
             self.check()
         fault_injection.repair_everything(self)
         self._converge()
-        more = len(self.watchdog.restarts) - restarts
+        more = len(self.watchdog.unplanned(self.watchdog.restarts[restarts:]))
         newest = self.trainers.stores[gang].newest_whole()
         if newest is None and more == 0:
             return  # a start that was interrupted tore its only checkpoint: rightly held
@@ -610,6 +622,11 @@ class Simulation:
             self._converge()
 
 
+def trace_of(log: Iterable[str]) -> str:
+    """A hash of everything that happened."""
+    return hashlib.sha256("".join(log).encode()).hexdigest()[:16]
+
+
 def run(seed: int, steps: int | None = None, parts: Parts | None = None, *, keep_log: bool = False) -> Outcome:
     """One schedule; its length follows from the seed, too, unless *steps* is given."""
     length = steps or random.Random(seed).choice([30, 45, 60, 80])
@@ -624,7 +641,9 @@ def _config(dice: random.Random) -> Config:
         namespace="healthd-system",
     )
     breaker = BreakerPolicy(restarts=dice.choice([2, 10, 10]))
-    recovery = RecoveryPolicy(confirm_after=timedelta(minutes=2))
+    recovery = RecoveryPolicy(
+        confirm_after=timedelta(minutes=2), grow_after=timedelta(minutes=1), grow_every=timedelta(minutes=5)
+    )
     return Config(
         quarantine=quarantine, recovery=recovery, breaker=breaker, hang=HangPolicy(enabled=dice.random() < 0.3)
     )

@@ -7,7 +7,6 @@ controller. The invariants are those of readings (`tests.simulation.finding_inva
 
 from __future__ import annotations
 
-import hashlib
 import random
 import re
 from collections.abc import Callable, Coroutine
@@ -17,21 +16,21 @@ from typing import Any
 from healthd.agent.agent import Agent
 from healthd.agent.dependencies import AgentDependencies
 from healthd.agent.judge import NodeFacts
-from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import ClusterError
 from healthd.core.api import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, Node, NodeHealth
 from healthd.core.config import Config, JudgePolicy, QuarantinePolicy
 from healthd.core.diagnosis.readings import RecordBatch, Sample
 from healthd.core.diagnosis.signals.tables import known_rules
 from tests.builders import a_node
-from tests.fakes import START, ManualClock, counting_uids
+from tests.fakes import START, ManualClock
 from tests.simulation.faulty_cluster import FaultDice, FaultyCluster
 from tests.simulation.finding_invariants import FindingInvariants, SeesRepairs
 from tests.simulation.ground_truth import GroundTruth, Listing, Write
 from tests.simulation.invariants import WATCHED, Broken, Watchdog, expect
 from tests.simulation.machines import PCI, Machines
+from tests.simulation.memory_store import in_memory
 from tests.simulation.simulated_readings import SimulatedReadings, strike
-from tests.simulation.simulation import METRICS, Outcome, Parts, SkewedClock
+from tests.simulation.simulation import METRICS, Outcome, Parts, SkewedClock, trace_of
 from tests.simulation.step_scheduler import Actor, at_once
 
 NAME = "node-0"
@@ -69,12 +68,12 @@ class SingleNode:
         self.dice = random.Random(f"{seed} at the bedside")
         self.clock = ManualClock()
         self._parts = parts
-        self._hash = hashlib.sha256()
-        self._log: list[str] | None = [] if keep_log else None
+        self._keep_log = keep_log
+        self._log: list[str] = []
         self._luck = FaultDice(
             self.dice, per_write=self.dice.choice([0, 0, 0.1]), per_read=self.dice.choice([0, 0, 0.05])
         )
-        self._embedded = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids(), history=1)
+        self._embedded = in_memory(self.clock)
         self.ground_truth = GroundTruth(self._embedded, "person", self._notify)
         self.machines = Machines(self.ground_truth, self.dice)
         self.machine = self.machines.add(NAME)
@@ -107,14 +106,12 @@ class SingleNode:
             self.note(broken)
         finally:
             self._embedded.close()
-        return Outcome(self.seed, self.steps, self._hash.hexdigest()[:16], broken, tuple(self._log or ()))
+        return Outcome(self.seed, self.steps, trace_of(self._log), broken, tuple(self._log) if self._keep_log else ())
 
     def note(self, what: str) -> None:
         """Write down what happened."""
         line = f"{(self.clock.now() - START).total_seconds():9.1f} {what}"
-        self._hash.update(line.encode())
-        if self._log is not None:
-            self._log.append(line)
+        self._log.append(line)
 
     # Steps -----------------------------------------------------------------------------------------------------------
 
@@ -290,7 +287,7 @@ class SingleNode:
         return self.clock.now() + self.ahead
 
     def _note_change(self, before: Any, after: Any) -> None:
-        if self._log is not None and before != after:
+        if self._keep_log and before != after:
             self.note(f"    {[(f.id, f.also, f.parts, f.count, f.cleared_by) for f in after]}")
 
     def _notify(self, seen: Write | Listing) -> None:

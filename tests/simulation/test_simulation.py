@@ -34,7 +34,7 @@ FOUND_BY = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [*pieces(1, 1000), *pieces(first_fresh_seed(), FRESH)], ids=name_of)
+@pytest.mark.parametrize("seeds", [*pieces(1, 250), *pieces(first_fresh_seed(), FRESH)], ids=name_of)
 def test_no_schedule_of_faults_breaks_an_invariant(seeds: range) -> None:
     broken = [(o.seed, o.broken) for seed in seeds if (o := run(seed)).broken]
 
@@ -50,7 +50,7 @@ def test_a_mutant_is_found(mutant: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", [*pieces(1, 500), *pieces(first_fresh_seed(), FRESH)], ids=name_of)
+@pytest.mark.parametrize("seeds", [*pieces(1, 250), *pieces(first_fresh_seed(), FRESH)], ids=name_of)
 def test_no_schedule_of_readings_breaks_an_invariant(seeds: range) -> None:
     broken = [(o.seed, o.broken) for seed in seeds if (o := single_node.run(seed)).broken]
 
@@ -69,9 +69,11 @@ def test_a_seed_gives_the_same_days_twice() -> None:
     assert single_node.run(7).trace == single_node.run(7).trace
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_trace_twice() -> None:
     assert run(7).trace == run(7).trace
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_trace() -> None:
     assert run(7).trace != run(8).trace

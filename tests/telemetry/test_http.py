@@ -6,7 +6,7 @@ import asyncio
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
@@ -36,6 +36,16 @@ PAGES: dict[str, PageHandler] = {
     "/large": lambda _request: web.Response(body=LARGE),
     "/failing": failing,
 }
+
+
+async def stream(request: web.BaseRequest, lift_deadline: Callable[[], None]) -> web.StreamResponse:
+    """Sends a line when the deadline of the connection would have passed."""
+    if "lasting" in request.query:
+        lift_deadline()
+    if "failing" in request.query:
+        raise KeyError("no such thing")
+    await asyncio.sleep(0.2)
+    return web.Response(text="late\n")
 
 
 @pytest.fixture
@@ -282,3 +292,22 @@ def test_a_server_that_is_made_elsewhere_is_refused_by_the_linter(made: str) -> 
     done = subprocess.run(command, input=made, cwd=root, capture_output=True, text=True, check=False, timeout=60)
 
     assert "healthd.telemetry.http makes every server" in done.stdout
+
+
+async def test_a_stream_may_last_once_its_client_is_admitted() -> None:
+    limits = LIMITS._replace(seconds=0.05)
+    async with await serve("127.0.0.1:0", PAGES, limits, {"/stream": stream}) as server:
+        cut_off = await (await Caller.of(server, b"GET /stream HTTP/1.1\r\nHost: x\r\n\r\n")).all()
+        lasting = await (await Caller.of(server, b"GET /stream?lasting HTTP/1.1\r\nHost: x\r\n\r\n")).all()
+
+    assert b"late" not in cut_off
+    assert b"late" in lasting
+
+
+async def test_a_stream_that_fails_is_an_error_and_a_stream_changes_nothing() -> None:
+    async with await serve("127.0.0.1:0", PAGES, streams={"/stream": stream}) as server:
+        failed = await (await Caller.of(server, b"GET /stream?failing HTTP/1.1\r\nHost: x\r\n\r\n")).all()
+        posted = await (await Caller.of(server, b"POST /stream HTTP/1.1\r\nHost: x\r\n\r\n")).all()
+
+    assert failed.startswith(b"HTTP/1.1 500")
+    assert posted.startswith(b"HTTP/1.1 405")

@@ -12,7 +12,16 @@ from healthd.core.api import GangRef
 from healthd.core.api.model import Blame, CauseKind, Finding, Hold, Phase, RepairAction, Severity, Verdict
 from healthd.core.api.save_stats import Concern
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
-from healthd.telemetry.metrics import SHOWN_GANGS, GangSaves, GivenUpGang, HeldGang, Metrics
+from healthd.telemetry.metrics import (
+    SHOWN_GANGS,
+    GangGpuTime,
+    GangSaves,
+    GivenUpGang,
+    HangingGang,
+    HeldGang,
+    Metrics,
+    RecoveringGang,
+)
 from tests.core.gangs import a_root
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,16 +48,31 @@ CONTRACT = {
     "healthd_findings": {"node", "device", "rule", "severity", "action"},
     "healthd_findings_raised_total": {"rule"},
     "healthd_gang_attempt": {"namespace", "gang"},
+    "healthd_gang_effective_training_time_ratio": {"namespace", "gang"},
+    "healthd_gang_lost_gpu_seconds": {"namespace", "gang"},
+    "healthd_gpu_seconds_total": set(),
+    "healthd_lost_gpu_seconds_total": {"cause", "phase"},
+    "healthd_productive_gpu_seconds_total": set(),
+    "healthd_recovery_detection_seconds_count": {"cause"},
+    "healthd_unverified_gpu_seconds_total": set(),
+    "healthd_waiting_gpu_seconds_total": {"state"},
     "healthd_gang_gave_up_timestamp_seconds": {"namespace", "gang"},
     "healthd_gang_held_since_timestamp_seconds": {"namespace", "gang", "reason"},
+    "healthd_gang_recovery_since_timestamp_seconds": {"namespace", "gang", "phase"},
+    "healthd_gang_silent_since_timestamp_seconds": {"namespace", "gang"},
     "healthd_gang_step": {"namespace", "gang"},
+    "healthd_heartbeat_heard_timestamp_seconds": set(),
+    "healthd_heartbeats_total": {"result"},
     "healthd_incidents_open": {"severity"},
     "healthd_incidents_opened_total": {"severity"},
     "healthd_informer_last_heard_timestamp_seconds": {"kind"},
     "healthd_kernel_log_up": set(),
+    "healthd_kind_forbidden": {"kind"},
     "healthd_nodes_below_peers": {"part"},
     "healthd_probe_up": {"source"},
     "healthd_kernel_records_lost_total": set(),
+    "healthd_pods_sampled": set(),
+    "healthd_pods_silent": set(),
     "healthd_kernel_records_total": set(),
     "healthd_loop_last_success_timestamp_seconds": {"loop"},
     "healthd_lost_steps_total": set(),
@@ -63,6 +87,10 @@ CONTRACT = {
     "healthd_recoveries_total": {"cause", "outcome"},
     "healthd_recovery_in_progress": set(),
     "healthd_recovery_confirmed_seconds_count": set(),
+    "healthd_remediation_attempts_total": {"rung", "hand", "outcome"},
+    "healthd_remediation_nodes": {"phase"},
+    "healthd_remediation_person_since_timestamp_seconds": {"node"},
+    "healthd_remediation_return_seconds_count": {"by"},
     "healthd_recovery_phase_seconds_count": {"phase"},
     "healthd_recovery_running_seconds_count": set(),
     "healthd_leading": set(),
@@ -70,6 +98,9 @@ CONTRACT = {
     "healthd_source_blind": {"node", "source"},
     "healthd_spares": set(),
     "healthd_spares_claimed": set(),
+    "healthd_spares_wanted": set(),
+    "healthd_lemons": set(),
+    "healthd_node_lemon_probability": {"node"},
     "healthd_spares_unfit": set(),
     "healthd_watch_last_heard_timestamp_seconds": set(),
 }
@@ -107,19 +138,28 @@ def test_the_names_and_labels_are_the_contract(metrics: Metrics) -> None:
     metrics.show_node("n1", Verdict.HEALTHY, [a_finding()], ["nvml"])
     metrics.show_gangs([a_root(progress=Progress(step=1))])
     metrics.show_saves([GangSaves("default", "g", NOW, timedelta(1), timedelta(1), [Concern.LATE])])
+    metrics.show_gpu_time([GangGpuTime("default", "g", 0.9, 1000)])
+    metrics.start_gpu_time_at_zero()
     metrics.show_fabric({3: 1}, {3: 0})
     metrics.show_below_peers({"gpus": 1})
+    metrics.show_lemons({"n1": 0.9})
     metrics.findings_raised.labels("xid-79").inc()
     metrics.loop_succeeded("agent", NOW)
     metrics.start_alerts_at_zero(["oncall"], ["accepted"], ["page"])
+    metrics.start_heartbeat_at_zero()
     for gauge in (metrics.alert_waiting, metrics.alert_oldest_waiting):
         gauge.labels("oncall").set(0)
     metrics.incidents_open.labels("page").set(0)
     metrics.api_errors.labels("Unavailable").inc()
     metrics.probe_up.labels("nvml").set(1)
     metrics.show_standstills([HeldGang("default", "g", Hold.SPARE, NOW)], [GivenUpGang("default", "h", NOW)])
+    metrics.show_recovering([RecoveringGang("default", "i", Phase.STOPPING, NOW)])
+    metrics.show_hanging([HangingGang("default", "j", NOW)])
     metrics.show_quarantined({"n1": NOW})
+    metrics.know_hands([])
+    metrics.show_remediations({}, {"n1": NOW})
     metrics.follow_informer("pods", NOW.timestamp)
+    metrics.show_forbidden("rayjobs", True)
 
     exposed = {
         (sample.name, frozenset(sample.labels))
@@ -144,7 +184,7 @@ def test_two_processes_in_one_do_not_share_numbers(metrics: Metrics) -> None:
 
 
 def test_counters_of_closed_sets_exist_before_the_first_event(metrics: Metrics) -> None:
-    assert len(series(metrics, "healthd_recoveries_total")) == 12
+    assert len(series(metrics, "healthd_recoveries_total")) == 15
     assert set(series(metrics, "healthd_recoveries_total").values()) == {0}
 
 
@@ -240,10 +280,33 @@ def test_a_gang_that_goes_on_leaves_no_series_of_its_standstill(metrics: Metrics
     assert series(metrics, "healthd_gang_gave_up_timestamp_seconds") == {}
 
 
+def test_a_recovery_that_moves_on_leaves_no_series_of_its_last_phase(metrics: Metrics) -> None:
+    metrics.show_recovering([RecoveringGang("ml", "a", Phase.STOPPING, NOW)])
+    metrics.show_recovering([RecoveringGang("ml", "a", Phase.FENCING, NOW)])
+
+    found = series(metrics, "healthd_gang_recovery_since_timestamp_seconds")
+    assert found == {'{gang="a",namespace="ml",phase="Fencing"}': NOW.timestamp()}
+
+
 def test_a_tenant_has_a_bounded_number_of_series_of_standstills(metrics: Metrics) -> None:
     metrics.show_standstills([HeldGang("evil", f"g{n}", Hold.SPARE, NOW) for n in range(SHOWN_GANGS + 7)], [])
 
     assert len(series(metrics, "healthd_gang_held_since_timestamp_seconds")) == SHOWN_GANGS
+
+
+def test_a_tenant_has_a_bounded_number_of_series_of_gpu_time(metrics: Metrics) -> None:
+    metrics.show_gpu_time([GangGpuTime("evil", f"g{n}", 0.9, 1000) for n in range(SHOWN_GANGS + 7)])
+
+    assert len(series(metrics, "healthd_gang_effective_training_time_ratio")) == SHOWN_GANGS
+    assert len(series(metrics, "healthd_gang_lost_gpu_seconds")) == SHOWN_GANGS
+
+
+def test_all_gpu_time_is_the_sum_of_its_parts(metrics: Metrics) -> None:
+    metrics.count_gpu_time({"productive": 60_000, "no_spare/xid": 3_000, "queued": 2_000, "unverified": 1_000})
+
+    assert series(metrics, "healthd_gpu_seconds_total") == {"": 66}
+    assert series(metrics, "healthd_lost_gpu_seconds_total") == {'{cause="xid",phase="no_spare"}': 3}
+    assert series(metrics, "healthd_waiting_gpu_seconds_total") == {'{state="queued"}': 2}
 
 
 def test_who_leads_no_more_shows_nothing_of_the_cluster_and_of_the_loops(metrics: Metrics) -> None:

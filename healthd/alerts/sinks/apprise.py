@@ -20,7 +20,7 @@ from typing import Any
 
 from healthd.alerts.secrets import SecretError, SecretFile
 from healthd.alerts.sink import Answer, Outcome, SinkError
-from healthd.alerts.text import body, digest, digest_headline, headline
+from healthd.alerts.text import body, digest, digest_headline, headline, unlinked
 from healthd.core.api.incidents import Incident, Severity
 from healthd.core.config.alerts import SinkPolicy
 from healthd.threads import in_thread
@@ -86,8 +86,8 @@ def _kind(incident: Incident) -> str:
 
 
 def without_mentions(text: str) -> str:
-    """*text* in which no `@` and no `<!…>` is a mention."""
-    return text.replace("@", "＠").replace("<", "‹")
+    """*text* without links behind words, in which no `@` and no `<!…>` is a mention."""
+    return unlinked(text).replace("@", "＠")
 
 
 def load() -> Notify:

@@ -17,7 +17,7 @@ from healthd.alerts.credentials import Credentials
 from healthd.alerts.http import Response
 from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import HttpSink, Request
-from healthd.alerts.text import body, cut_bytes, digest, digest_headline, headline
+from healthd.alerts.text import body, digest, digest_headline, fit, headline, unlinked
 from healthd.core.api.incidents import Incident, Severity
 
 
@@ -42,11 +42,11 @@ class GroupBot(HttpSink):
     """Codes of a rate limit, and how many seconds it lasts."""
 
     def _request(self, incident: Incident, credentials: Credentials) -> Request:
-        words = Words(headline(incident), body(incident, self.most, cut_bytes), color_of(incident))
+        words = Words(headline(incident), body(incident, self.most, cut_shown), color_of(incident))
         return self._message(credentials, words)
 
     def _digest(self, incidents: Sequence[Incident], credentials: Credentials) -> Request:
-        words = Words(digest_headline(incidents), digest(incidents, self.most, cut_bytes), "blue")
+        words = Words(digest_headline(incidents), digest(incidents, self.most, cut_shown), "blue")
         return self._message(credentials, words)
 
     def _message(self, credentials: Credentials, words: Words) -> Request:
@@ -67,8 +67,13 @@ class GroupBot(HttpSink):
 
 
 def without_mentions(text: str) -> str:
-    """*text* in which no `@` is a mention."""
-    return text.replace("@", "＠")
+    """*text* without tags and links behind words, in which no `@` is a mention."""
+    return unlinked(text).replace("@", "＠")
+
+
+def cut_shown(text: str, most: int) -> str:
+    """*text* of at most *most* bytes of UTF-8 once it is `without_mentions`."""
+    return fit(text, lambda shorter: len(without_mentions(shorter).encode()) <= most)
 
 
 def sign(key: str, message: str) -> str:

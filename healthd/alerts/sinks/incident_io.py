@@ -20,8 +20,8 @@ from healthd.alerts.http import Response
 from healthd.alerts.labels import labels_of
 from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import Request
-from healthd.alerts.sinks.keyed import DIGEST_KEY, KeyedSink, has_page
-from healthd.alerts.text import body, digest, digest_headline, one_line
+from healthd.alerts.sinks.keyed import KeyedSink, digest_key, has_page
+from healthd.alerts.text import body, digest, digest_headline, one_line, plain, unlinked
 from healthd.core.api.incidents import Incident, Severity
 
 DESCRIPTION = 10_000
@@ -40,10 +40,10 @@ class IncidentIo(KeyedSink):
 
     def _digest(self, incidents: Sequence[Incident], credentials: Credentials) -> Request:
         event = {
-            "title": digest_headline(incidents),
+            "title": unlinked(digest_headline(incidents)),
             "description": escape(digest(incidents, DESCRIPTION)),
             "status": "firing",
-            "deduplication_key": DIGEST_KEY,
+            "deduplication_key": digest_key(incidents),
             "metadata": {"severity": (Severity.PAGE if has_page(incidents) else Severity.NOTICE).value},
         }
         return self._event(event, credentials)
@@ -60,14 +60,21 @@ class IncidentIo(KeyedSink):
 def event_of(incident: Incident, key: str, status: str) -> dict[str, Any]:
     """One event about one alert."""
     return {
-        "title": one_line(incident.title) or incident.key,
+        "title": unlinked(one_line(incident.title)) or incident.dedup_key,
         "description": escape(body(incident, DESCRIPTION)),
         "status": status,
         "deduplication_key": key,
-        "metadata": {**labels_of(incident), "nodes": list(incident.nodes[:100]), "command": incident.command},
+        "metadata": _metadata(incident),
     }
+
+
+def _metadata(incident: Incident) -> dict[str, Any]:
+    """Attributes, which routes and messages of incident.io repeat."""
+    texts = {**labels_of(incident), "command": plain(incident.command)}
+    nodes = [unlinked(one_line(name)) for name in incident.nodes[:100]]
+    return {**{name: unlinked(text) for name, text in texts.items()}, "nodes": nodes}
 
 
 def escape(text: str) -> str:
     """*text* for Markdown: what makes a link, a mention, an image or an emphasis is only a character."""
-    return re.sub(r"([\\`*_\[\]<>@!#])", r"\\\1", text)
+    return re.sub(r"([\\`*_\[\]<>@!#])", r"\\\1", unlinked(text))

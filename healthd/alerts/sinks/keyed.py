@@ -11,11 +11,10 @@ from healthd.alerts.secrets import SecretError
 from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import GOOD, HttpSink, Request
 from healthd.clock import Clock
-from healthd.core.api.incidents import Incident, Severity
+from healthd.core.api.incidents import Incident, Severity, key_of
 from healthd.core.config.alerts import SinkPolicy
 
-DIGEST_KEY = "healthd/digest"
-"""The key of all digests: in a storm they are one alert."""
+DIGEST = "healthd/digest"
 
 
 class KeyedSink(HttpSink):
@@ -99,8 +98,15 @@ class KeyedSink(HttpSink):
 
 def alert_key(incident: Incident, severity: Severity, most: int = 255) -> str:
     """The key of a page is that of its incident. A notice has another one."""
-    key = incident.key if severity is Severity.PAGE else f"{incident.key}#{severity}"
+    own = incident.dedup_key
+    key = own if severity is Severity.PAGE else f"{own}#{severity}"
     return key if len(key) <= most else f"{key[: most - 17]}#{_short_hash(key)}"
+
+
+def digest_key(incidents: Sequence[Incident]) -> str:
+    """The key of all digests of one cluster: in a storm they are one alert."""
+    newest = max(incidents, key=lambda each: each.opened)
+    return key_of(newest.cluster, DIGEST) if newest.cluster else DIGEST
 
 
 def has_page(incidents: Sequence[Incident]) -> bool:

@@ -19,8 +19,8 @@ from healthd.alerts.credentials import Credentials
 from healthd.alerts.http import Response
 from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import Request
-from healthd.alerts.sinks.keyed import DIGEST_KEY, KeyedSink, has_page
-from healthd.alerts.text import cut, digest, digest_headline, nodes, one_line, plain
+from healthd.alerts.sinks.keyed import KeyedSink, digest_key, has_page
+from healthd.alerts.text import cut, digest, digest_headline, nodes, one_line, plain, unlinked
 from healthd.core.api.incidents import Incident, Severity
 
 URL = "https://events.pagerduty.com"
@@ -46,12 +46,12 @@ class PagerDuty(KeyedSink):
 
     def _digest(self, incidents: Sequence[Incident], credentials: Credentials) -> Request:
         payload = {
-            "summary": cut(digest_headline(incidents), SUMMARY),
+            "summary": cut(unlinked(digest_headline(incidents)), SUMMARY),
             "source": "healthd",
             "severity": "critical" if has_page(incidents) else "info",
-            "custom_details": {"incidents": digest(incidents, DETAIL)},
+            "custom_details": {"incidents": unlinked(digest(incidents, DETAIL))},
         }
-        return self._event("trigger", DIGEST_KEY, credentials, payload)
+        return self._event("trigger", digest_key(incidents), credentials, payload)
 
     def _event(self, action: str, key: str, credentials: Credentials, payload: dict[str, Any] | None = None) -> Request:
         event = {
@@ -72,14 +72,18 @@ class PagerDuty(KeyedSink):
 def payload_of(incident: Incident) -> dict[str, Any]:
     """The part of an event that says what is wrong."""
     return {
-        "summary": cut(one_line(incident.title), SUMMARY) or incident.key,
-        "source": incident.gang or (incident.nodes[0] if incident.nodes else "healthd"),
+        "summary": cut(unlinked(one_line(incident.title)), SUMMARY) or incident.dedup_key,
+        "source": _short(incident.gang or (incident.nodes[0] if incident.nodes else "healthd")),
         "severity": "critical" if incident.severity is Severity.PAGE else "info",
         "timestamp": incident.opened,
         "component": "healthd",
-        "group": incident.namespace,
+        "group": _short(incident.namespace),
         "custom_details": details_of(incident),
     }
+
+
+def _short(name: str) -> str:
+    return cut(unlinked(one_line(name)), SUMMARY)
 
 
 def details_of(incident: Incident) -> dict[str, str]:
@@ -91,9 +95,10 @@ def details_of(incident: Incident) -> dict[str, str]:
         "ask_why": incident.command,
         "runbook": incident.runbook,
         "gang": incident.gang,
+        "cluster": incident.cluster,
         "namespace": incident.namespace,
         "team": incident.team,
         "nodes": nodes(incident),
         **incident.labels,
     }
-    return {name: cut(plain(text), DETAIL) for name, text in named.items() if text}
+    return {name: cut(unlinked(plain(text)), DETAIL) for name, text in named.items() if text}

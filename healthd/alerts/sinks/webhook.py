@@ -6,7 +6,7 @@ an update. Texts are exact: your receiver escapes them for where it shows them.
 
 With a key, `X-Healthd-Signature` is `v1=` and the HMAC-SHA256, in hexadecimal digits, of the value of
 `X-Healthd-Timestamp` (Unix seconds), a full stop, and the body byte for byte. A receiver compares it in constant time,
-and refuses what is older than five minutes. docs/alert-webhook.schema.json has the form of the body.
+and refuses what is older than five minutes. docs/monitoring/alert-webhook.schema.json has the form of the body.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from healthd.alerts.http import Response
 from healthd.alerts.labels import annotations_of, fingerprint, labels_of
 from healthd.alerts.sink import Answer, Outcome
 from healthd.alerts.sinks.base import HttpSink, Request
+from healthd.alerts.sinks.keyed import digest_key
 from healthd.core.api.incidents import Incident
 from healthd.core.untrusted import Moment
 
@@ -38,7 +39,9 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One incident."""
 
     status: Status
-    labels: Annotated[Mapping[str, str], Meta(description="Identity: alertname, incident, severity, namespace, …")]
+    labels: Annotated[
+        Mapping[str, str], Meta(description="Identity: alertname, incident, cluster, severity, namespace, …")
+    ]
     annotations: Annotated[
         Mapping[str, str],
         Meta(description="Text: summary, happened, did, todo, command, runbook, nodes; revision, which grows."),
@@ -53,7 +56,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The body of a webhook of healthd. Its form is that of Alertmanager's webhooks, version 4."""
 
     version: Literal["4"] = "4"
-    group_key: Annotated[str, Meta(description="The key of the incident; `digest` for a message about many.")]
+    group_key: Annotated[
+        str, Meta(description="The key of the incident; it ends in `healthd/digest` for a message about many.")
+    ]
     truncated_alerts: int = 0
     status: Status
     receiver: Annotated[str, Meta(description="The name of the sink.")]
@@ -71,10 +76,10 @@ class Webhook(HttpSink):
     is_repeatable = True
 
     def _request(self, incident: Incident, credentials: Credentials) -> Request:
-        return self._signed(message_of(self.name, incident.key, [incident]), credentials)
+        return self._signed(message_of(self.name, incident.dedup_key, [incident]), credentials)
 
     def _digest(self, incidents: Sequence[Incident], credentials: Credentials) -> Request:
-        return self._signed(message_of(self.name, "digest", incidents), credentials)
+        return self._signed(message_of(self.name, digest_key(incidents), incidents), credentials)
 
     def _signed(self, message: Message, credentials: Credentials) -> Request:
         body = msgspec.json.encode(message)
@@ -109,7 +114,7 @@ def message_of(receiver: str, key: str, incidents: Sequence[Incident]) -> Messag
 
 
 def schema() -> str:
-    """The page docs/alert-webhook.schema.json."""
+    """The page docs/monitoring/alert-webhook.schema.json."""
     found = msgspec.json.schema(Message)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Webhook of healthd, version 4"}
     return msgspec.json.format(msgspec.json.encode({**head, **found}), indent=2).decode() + "\n"

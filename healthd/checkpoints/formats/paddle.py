@@ -15,11 +15,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from healthd.checkpoints.encodings.pickles import BadPickle, Built, Named, Skipped, read_pickle
 from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.tree import Damaged, Tree, folder_of
 from healthd.checkpoints.windows import Window, open_window
 from healthd.checkpoints.workers import for_each
+from healthd.pickles.read import BadPickle, Built, Named, Skipped, read_pickle
 
 MODEL, OPTIMIZER = ".pdparams", ".pdopt"
 MOST_INSTRUCTIONS = 4_000_000

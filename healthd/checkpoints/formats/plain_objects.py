@@ -7,9 +7,9 @@ A pickle is read as data, and no object is built. Pickles and texts have no chec
 from __future__ import annotations
 
 from healthd.checkpoints.encodings.jsons import refuse_no_text
-from healthd.checkpoints.encodings.pickles import EVERYTHING, BadPickle, read_pickle
 from healthd.checkpoints.tree import File, read_at
 from healthd.checkpoints.workers import alone
+from healthd.pickles.read import EVERYTHING, BadPickle, read_pickle
 
 LARGEST_OBJECT = 16 << 20
 """Bytes. Of a larger object only both ends are read, and it must be a pickle."""

@@ -10,13 +10,13 @@ from healthd.cluster.port import Cluster, Forbidden, NotFound
 from healthd.core.api import GangRef
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.recovery_status import gang_text, kind_named
-from healthd.gangs import ADAPTERS
 from healthd.gangs.adapter import GangAdapter
+from healthd.gangs.kinds import ALL
 
 
 async def gang_of(cluster: Cluster, ref: GangRef) -> Root | None:
     """The gang that a recovery names; None where it is gone, or another one has its name. Raises ClusterError."""
-    adapter = ADAPTERS.get(ref.kind)
+    adapter = ALL.get(ref.kind)
     if adapter is None:
         return None
     found = await _roots(cluster, adapter, ref.name, ref.namespace)
@@ -27,7 +27,7 @@ async def gang_named(
     cluster: Cluster,
     given: str,
     namespace: str | None,
-    adapters: Mapping[str, GangAdapter[Any]] = ADAPTERS,
+    adapters: Mapping[str, GangAdapter[Any]] = ALL,
 ) -> Root | None:
     """The gang that a user calls *given*, `job/llama` or `llama`, or None. Raises UserError where it may be several."""
     spelt, slash, rest = given.partition("/")

@@ -1,8 +1,9 @@
 """
 Where a command looks: at a run on this machine, or at a Kubernetes cluster.
 
-A cluster is meant where an option names one, where a gang is spelled as kubectl does (`job/llama`), in a pod, and where
-kubectl knows a cluster and nothing ever ran on this machine. Else it is the run, as `healthd.cli.target.run` finds it.
+A cluster is meant where an option names one or kubectl runs the command, where a gang is spelled as kubectl does
+(`job/llama`), in a pod, and where kubectl knows a cluster and nothing ever ran on this machine. Else it is the run, as
+`healthd.cli.target.run` finds it.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def is_cluster(
     args: argparse.Namespace, target: str = "", environ: Mapping[str, str] = os.environ, runs: Path | None = None
 ) -> bool:
     """Whether a Kubernetes cluster is meant; *runs* is where runs keep their state (None: the usual place)."""
-    is_named = target_cluster.is_named(args) or bool(args.namespace)
+    is_named = target_cluster.is_named(args) or bool(args.namespace) or getattr(args, "plugin", False)
     if args.name or args.state:
         return is_named
     if is_named or "/" in target or target_cluster.is_inside(environ):

@@ -28,7 +28,6 @@ from healthd.core.api import RESOURCES, AnyObject, Resource, Slim, to_wire
 
 T = TypeVar("T", bound=Slim)
 
-_BY_PLURAL: dict[str, Resource] = {resource.plural: resource for resource in RESOURCES.values()}
 _WIRE: msgspec.json.Decoder[Wire] = msgspec.json.Decoder(dict[str, Any])
 _ENCODER = msgspec.json.Encoder()
 _WATCH_BATCH = 256
@@ -81,7 +80,7 @@ class EmbeddedCluster:
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
         """The object. Raises NotFound."""
         resource = RESOURCES[kind]
-        return _decoded(kind, self._body(resource, RowKey(resource.plural, namespace, name)))
+        return _decoded(kind, self._body(resource, RowKey(resource.stored_as, namespace, name)))
 
     async def list(
         self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
@@ -89,7 +88,7 @@ class EmbeddedCluster:
         """All objects that match, ordered by namespace and name, and the version at which they were read."""
         wanted = selection(kind, labels, fields)
         with self._store.snapshot():
-            bodies = self._store.read_all(RESOURCES[kind].plural, namespace)
+            bodies = self._store.read_all(RESOURCES[kind].stored_as, namespace)
             version = self._store.head()
         items, unreadable = decoded_all(kind, bodies)
         return Listed([item for item in items if wanted.matches(item)], str(version), unreadable)
@@ -104,7 +103,7 @@ class EmbeddedCluster:
         fields: Fields | None = None,
     ) -> AsyncIterator[Event[T]]:
         """Every change after version *since*, in order, without end. Raises Gone when history does not reach back."""
-        plural, sent, wanted = RESOURCES[kind].plural, _parsed_version(since), selection(kind, labels, fields)
+        plural, sent, wanted = RESOURCES[kind].stored_as, _parsed_version(since), selection(kind, labels, fields)
         patience = 1  # first a bookmark for all that was skipped; later only when much was
         with self._watchers.enlisted(plural, sent) as watcher:
             while True:
@@ -150,7 +149,7 @@ class EmbeddedCluster:
     ) -> T:
         """Apply a JSON merge patch. Raises NotFound, Conflict, Invalid."""
         resource = RESOURCES[kind]
-        key = RowKey(resource.plural, namespace, name)
+        key = RowKey(resource.stored_as, namespace, name)
         wanted: Wire = msgspec.to_builtins(dict(patch))
         with self._writing():
             body = self._body(resource, key)
@@ -176,7 +175,7 @@ class EmbeddedCluster:
     ) -> None:
         """Ask for deletion, graceful where a kubelet or a finalizer must act first. Raises NotFound, Conflict."""
         resource = RESOURCES[kind]
-        key = RowKey(resource.plural, namespace, name)
+        key = RowKey(resource.stored_as, namespace, name)
         with self._writing():
             old = _WIRE.decode(self._body(resource, key))
             rules.check_preconditions(resource, old, uid=uid, resource_version=resource_version)
@@ -230,7 +229,7 @@ class EmbeddedCluster:
         return content
 
     def _delete(self, key: RowKey, old: Wire, grace_seconds: int | None) -> None:
-        new = rules.deleted(_BY_PLURAL[key.plural], old, now=self._clock.now(), grace_seconds=grace_seconds)
+        new = rules.deleted(_by_plural(key.plural), old, now=self._clock.now(), grace_seconds=grace_seconds)
         if new is None:
             self._remove(key, old)
         elif new is not old:
@@ -259,9 +258,13 @@ class EmbeddedCluster:
         return version, _ENCODER.encode({**body, "metadata": {**body["metadata"], "resourceVersion": str(version)}})
 
 
+def _by_plural(plural: str) -> Resource:
+    return next(each for each in RESOURCES.values() if each.stored_as == plural)
+
+
 def _key(resource: Resource, body: Wire) -> RowKey:
     metadata = body["metadata"]
-    return RowKey(resource.plural, metadata.get("namespace", ""), metadata.get("name", ""))
+    return RowKey(resource.stored_as, metadata.get("namespace", ""), metadata.get("name", ""))
 
 
 def _decoded(kind: type[T], body: bytes) -> T:

@@ -5,7 +5,7 @@ The port's verbs over HTTP. `healthd.cluster.port` is the contract; nothing is c
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -19,19 +19,20 @@ from healthd.cluster.port import (
     Event,
     Fields,
     Gone,
+    KindAccess,
     Labels,
     Listed,
     NotFound,
     Unavailable,
     Unreadable,
 )
-from healthd.cluster.remote import wire
+from healthd.cluster.remote import access, wire
 from healthd.cluster.remote.addresses import FIELD_MANAGER, path, selecting
 from healthd.cluster.remote.answers import failure, is_another_uid
 from healthd.cluster.remote.connection import Connection
 from healthd.cluster.remote.http import ClientLimits, Http, Request, RequestRefused
 from healthd.cluster.remote.watching import follow
-from healthd.core.api import RESOURCES, Slim
+from healthd.core.api import RESOURCES, Resource, Slim
 
 log = structlog.get_logger(__name__)
 
@@ -148,6 +149,21 @@ class RemoteCluster:
         """Ask for deletion, graceful where a kubelet or a finalizer must act first. Raises NotFound, Conflict."""
         body = wire.deletion_body(uid=uid, resource_version=resource_version, grace_seconds=grace_seconds)
         await self._call("DELETE", self._object(kind, name, namespace), body=body)
+
+    async def access_to(self, kind: type[Slim], verbs: Sequence[str]) -> KindAccess:
+        """What the caller can do with all objects of *kind*. Raises ClusterError where it may not be asked."""
+        resource = RESOURCES[kind]
+        try:
+            found = await self._call("GET", access.discovery_path(resource))
+        except NotFound:
+            return KindAccess(is_served=False)
+        if not access.is_listed(resource, found):
+            return KindAccess(is_served=False)
+        answers = {verb: await self._review(resource, verb) for verb in verbs}
+        return KindAccess(is_served=True, missing=tuple(verb for verb, allowed in answers.items() if not allowed))
+
+    async def _review(self, resource: Resource, verb: str) -> bool:
+        return access.is_allowed(await self._call("POST", access.REVIEWS, body=access.review_body(resource, verb)))
 
     async def _pages(self, kind: type[T], where: str, query: dict[str, str]) -> Listed[T]:
         items: builtins.list[T] = []

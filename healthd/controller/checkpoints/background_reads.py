@@ -29,7 +29,7 @@ import structlog
 
 from healthd.clock import Clock
 from healthd.cluster.port import ClusterError
-from healthd.controller.cluster_state import GangKey, key_of
+from healthd.controller.cache.cluster_state import GangKey, key_of
 from healthd.core.api import ChosenCheckpoint, GangRef, Recovery
 from healthd.core.backoff import Backoff, Jitter, no_jitter
 from healthd.core.checkpoint.verification import SaveId, saves
@@ -56,6 +56,12 @@ class ReadPurpose(StrEnum):
     """The gang is stopped: from which checkpoint does it resume?"""
     CONFIRM = "confirm"
     """The gang was started: does it make progress?"""
+    GROWTH = "growth"
+    """The gang could grow back: would its newest checkpoint load?"""
+
+
+_CAN_WAIT = frozenset({ReadPurpose.PROGRESS, ReadPurpose.GROWTH})
+"""No recovery waits for these."""
 
 
 class ReadRequest(NamedTuple):
@@ -165,9 +171,14 @@ class CheckpointReads:
         now = self._clock.now()
         if mine.current is None and (mine.not_before is None or now >= mine.not_before):
             mine.current = BackgroundRead(gang=gang, question=question, work=work, known=known, every=every, asked=now)
-            self._waiting[question.purpose is ReadPurpose.PROGRESS, gang.namespace][gang.uid] = mine.current
+            self._waiting[question.purpose in _CAN_WAIT, gang.namespace][gang.uid] = mine.current
             self._wanted.set()
         return mine.last or mine.current
+
+    def is_asked(self, gang: GangRef, purpose: ReadPurpose) -> bool:
+        """Whether a read for *purpose* waits or runs."""
+        known = self._gangs.get(gang.uid)
+        return known is not None and known.current is not None and known.question.purpose is purpose
 
     def use(self, read: BackgroundRead) -> None:
         """Mark the answer of *read* as used: it is not returned a second time."""
@@ -207,7 +218,7 @@ class CheckpointReads:
             read.task.cancel()
 
     def _take_off(self, read: BackgroundRead, uid: str) -> None:
-        place = read.question.purpose is ReadPurpose.PROGRESS, read.gang.namespace
+        place = read.question.purpose in _CAN_WAIT, read.gang.namespace
         if place in self._waiting:
             self._waiting[place].pop(uid, None)
             if not self._waiting[place]:

@@ -20,8 +20,8 @@ import structlog
 
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
+from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.checkpoints.declaration import misdeclared
-from healthd.controller.cluster_state import ClusterState
 from healthd.controller.ports import Looker
 from healthd.core.api import ANNOTATION_SAVES
 from healthd.core.api.save_stats import NO_SAVES, Saves

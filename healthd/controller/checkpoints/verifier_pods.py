@@ -131,8 +131,8 @@ class VerificationRequest:
                 api_version=RESOURCES[Recovery].api_version, kind="Recovery", name=meta.name, uid=meta.uid
             )
         ref = self.root.ref
-        version = next(each.api_version for each in RESOURCES.values() if each.kind == ref.kind)
-        return OwnerReference(api_version=version, kind=ref.kind, name=ref.name, uid=ref.uid)
+        kind = next(each for each in RESOURCES.values() if each.name == ref.kind)
+        return OwnerReference(api_version=kind.api_version, kind=kind.kind, name=ref.name, uid=ref.uid)
 
 
 class VerifierPods:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from healthd.core.alerts.problem import Problem, Shared, as_text, counted, key_of, stamp
+from healthd.core.alerts.problem import Problem, Shared, as_text, counted, stamp
 from healthd.core.api import Node, NodeHealth
-from healthd.core.api.incidents import Severity
+from healthd.core.api.incidents import Severity, key_of
 from healthd.core.api.model import Verdict
 from healthd.core.config import AlertsPolicy
 from healthd.core.node.conditions import CONDITIONS
 from healthd.core.node.reporting import SILENT_AFTER
 from healthd.core.phrases import some
+from healthd.core.shell_words import shell_word
 
 MANY = 3
 """Fewer nodes than this are never a page, whatever their share."""
@@ -104,6 +105,6 @@ def _blind(since: Mapping[str, datetime], health: Mapping[str, NodeHealth], seve
         todo=as_text(
             ["see what changed on them: the driver, a mount, the image of the agent. `healthd status` there says more"]
         ),
-        command=f"kubectl get nodehealth {names[0]} -o yaml",
+        command=f"kubectl get nodehealth {shell_word(names[0], 'NODE')} -o yaml",
         runbook="probes-blind",
     )

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from healthd.core.alerts.problem import Problem, Shared, as_text, key_of
-from healthd.core.api import ANNOTATION_FENCE_OVERRIDE, GangRef, Node, NodeHealth, Recovery
-from healthd.core.api.incidents import Severity
+from healthd.core.alerts.advice import IN_CLUSTER, Advice
+from healthd.core.alerts.problem import Problem, Shared, as_text
+from healthd.core.api import GangRef, Node, NodeHealth, Recovery
+from healthd.core.api.incidents import Severity, key_of
 from healthd.core.api.model import Hold, Phase
 from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.faults import blames_node
@@ -17,6 +18,7 @@ from healthd.core.recovery.gang import Root, RootOutcome
 from healthd.core.recovery.recovery_status import blamed, gang_text
 from healthd.core.report.explain import explain
 from healthd.core.report.explain_text import Sentences, sentences
+from healthd.core.shell_words import shell_word
 
 JUST_ENDED = timedelta(minutes=15)
 """A recovery that ended so lately is reported, also when no leader saw it going on."""
@@ -30,54 +32,25 @@ class Gangs:
     health: Mapping[str, NodeHealth]
     root: Callable[[GangRef], Root | None]
     """The root of a gang; None when it is gone."""
+    advice: Advice = IN_CLUSTER
 
 
 class _Wait(NamedTuple):
     """What is said of a recovery that waits for something."""
 
     reason: str
-    todo: str
     runbook: str
     rank: int
 
 
-MAKE_ROOM = "repair a node that is out of service and say so (`healthd repair NODE`), or raise quarantine.budget"
-"""The way out when the budget is used up."""
 WAITS: Mapping[Hold, _Wait] = {
-    Hold.BREAKER: _Wait(
-        "the breaker is open",
-        "Look for what the faults have in common: a switch, power, cooling, the driver, the file server, an image. "
-        "Recoveries go on by themselves when the crowd of faults is over",
-        "breaker-open",
-        50,
-    ),
-    Hold.BUDGET: _Wait("the budget of quarantines is used up", MAKE_ROOM, "budget-used-up", 40),
-    Hold.FENCE: _Wait(
-        "old pods may still write",
-        "Power off the nodes whose pods are not proven to be gone, or see that nothing of the gang runs there. "
-        "Then say so: `kubectl annotate recovery {recovery} -n {namespace} "
-        + ANNOTATION_FENCE_OVERRIDE
-        + "='all: WHY'`",
-        "fence",
-        30,
-    ),
-    Hold.SPARE: _Wait(
-        "no spare",
-        "Repair a node that is out of service (`healthd repair NODE`), or put a healthy one into the pool: "
-        "`kubectl label node NODE healthd.dev/spare=true`",
-        "no-spare",
-        20,
-    ),
-    Hold.CHECKPOINT: _Wait(
-        "nothing to resume from",
-        "See why no checkpoint will load: `healthd checkpoints list FOLDER` says what is wrong with each. It goes on "
-        "when one can be read, or when recovery.start_fresh allows a start from step 0",
-        "nothing-to-resume-from",
-        10,
-    ),
-    Hold.INVALID: _Wait(
-        "its annotations cannot be read", "Correct the annotations that the message names", "invalid-gang", 10
-    ),
+    Hold.BREAKER: _Wait("the breaker is open", "breaker-open", 50),
+    Hold.BUDGET: _Wait("the budget of quarantines is used up", "budget-used-up", 40),
+    Hold.FENCE: _Wait("old pods may still write", "fence", 30),
+    Hold.SPARE: _Wait("no spare", "no-spare", 20),
+    Hold.CHECKPOINT: _Wait("nothing to resume from", "nothing-to-resume-from", 10),
+    Hold.PROGRAM: _Wait("it hangs again in the same place", "hangs-in-same-place", 10),
+    Hold.INVALID: _Wait("its annotations cannot be read", "invalid-gang", 10),
 }
 _BY_NODES = frozenset({Hold.BUDGET, Hold.FENCE, Hold.SPARE})
 """Holds that are ended by work on the nodes, for all gangs at once."""
@@ -126,7 +99,7 @@ def _is_left_alone(root: Root | None) -> bool:
 def _held(recovery: Recovery, seen: Gangs, now: datetime) -> Problem:
     status = recovery.status
     hold = hold_of(status) or Hold.INVALID
-    wait, meta = WAITS[hold], recovery.metadata
+    wait = WAITS[hold]
     shared, scope = _shared(recovery, hold)
     return replace(
         _going_on(recovery, seen, now),
@@ -134,8 +107,8 @@ def _held(recovery: Recovery, seen: Gangs, now: datetime) -> Problem:
         shared=shared,
         scope=scope,
         reason=wait.reason,
-        title=f"{_subject(recovery)} waits: {status.message}",
-        todo=as_text([wait.todo.format(recovery=meta.name, namespace=meta.namespace)]),
+        title=f"{_subject(recovery, seen)} waits: {status.message}",
+        todo=as_text([_filled(seen.advice.waits[hold], recovery)]),
         runbook=wait.runbook,
         rank=wait.rank,
     )
@@ -152,8 +125,8 @@ def _gave_up(recovery: Recovery, seen: Gangs, now: datetime) -> Problem:
         _going_on(recovery, seen, now),
         severity=Severity.PAGE,
         reason="given up",
-        title=f"{_subject(recovery)} was given up: {recovery.status.message}",
-        todo=as_text(["healthd does nothing more for it by itself: mend the cause, then start it again"]),
+        title=f"{_subject(recovery, seen)} was given up: {recovery.status.message}",
+        todo=as_text([_filled(seen.advice.given_up, recovery)]),
         runbook="gave-up",
         rank=10,
     )
@@ -165,8 +138,8 @@ def _recovered(recovery: Recovery, seen: Gangs, now: datetime) -> Problem:
     return replace(
         _going_on(recovery, seen, now),
         reason="recovered",
-        title=f"{_subject(recovery)} makes progress again after {status.took or 'its restart'}",
-        todo=as_text(f"once {name} is repaired: `healthd repair {name}`" for name in out[:3]),
+        title=f"{_subject(recovery, seen)} makes progress again after {status.took or 'its restart'}",
+        todo=as_text(f"once {name} is repaired: `{_repair(seen.advice, name)}`" for name in out[:3]),
         resolved=status.ended_at or now,
     )
 
@@ -175,21 +148,22 @@ def _going_on(recovery: Recovery, seen: Gangs, now: datetime) -> Problem:
     """The recovery as one that goes on."""
     meta, status, gang = recovery.metadata, recovery.status, gang_text(recovery.spec.gang)
     first = (status.causes or [recovery.spec.cause])[0]
-    story = sentences(explain(recovery, seen.nodes, seen.health, now))
+    advice = seen.advice
+    story = sentences(explain(recovery, seen.nodes, seen.health, now), advice.terms)
     return Problem(
         key=key_of("recovery", meta.namespace, meta.name),
         since=status.timeline[0].at if status.timeline else meta.creation_timestamp or now,
         severity=Severity.NOTICE,
         cause=recovery.spec.cause.kind.value,
         reason="is being recovered",
-        subject=_subject(recovery),
-        title=f"{_subject(recovery)} is being restarted: {first.message}",
-        namespace=meta.namespace,
-        gang=gang,
+        subject=_subject(recovery, seen),
+        title=f"{_subject(recovery, seen)} is being restarted: {first.message}",
+        namespace=meta.namespace if advice.has_namespaces else "",
+        gang=gang if advice.has_namespaces else recovery.spec.gang.name,
         nodes=tuple(sorted(blamed(status) or filter(None, [first.node]))),
         happened=as_text(story.cause),
         did=_did(story, recovery),
-        command=f"healthd explain {gang} -n {meta.namespace}",
+        command=_filled(advice.ask_gang, recovery),
         runbook="recovery",
     )
 
@@ -200,5 +174,22 @@ def _did(story: Sentences, recovery: Recovery) -> str:
     return as_text([*story.decision, f"it is {status.phase}{held} now: {status.message}"])
 
 
-def _subject(recovery: Recovery) -> str:
-    return f"{gang_text(recovery.spec.gang)} in {recovery.metadata.namespace}"
+def _subject(recovery: Recovery, seen: Gangs) -> str:
+    gang = recovery.spec.gang
+    return seen.advice.subject.format(gang=gang_text(gang), name=gang.name, namespace=recovery.metadata.namespace)
+
+
+def _repair(advice: Advice, node: str) -> str:
+    return advice.repair.format(node=shell_word(node, "NODE"))
+
+
+def _filled(template: str, recovery: Recovery) -> str:
+    """*template*, which holds a command, with names that a shell takes for nothing but names."""
+    gang, cause = recovery.spec.gang, (recovery.status.causes or [recovery.spec.cause])[-1]
+    return template.format(
+        gang=shell_word(gang_text(gang), "GANG"),
+        name=shell_word(gang.name, "GANG"),
+        namespace=shell_word(recovery.metadata.namespace, "NAMESPACE"),
+        recovery=shell_word(recovery.metadata.name, "RECOVERY"),
+        node=shell_word(cause.node, "NODE"),
+    )

@@ -8,17 +8,18 @@ just become the leader, finds the same problems.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from healthd.core.api.incidents import LONGEST_KEY, Severity
+from healthd.core.api.incidents import Severity
+from healthd.core.printable import printable
 
+_FROM_OUTSIDE = ("reason", "subject", "title", "namespace", "gang", "happened", "did", "todo", "command")
+"""The fields that repeat what others wrote."""
 _WORD = re.compile(r"(?!healthd )[a-z]+ ")
-_NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9./_-]+")
 
 
 class Shared(StrEnum):
@@ -74,15 +75,18 @@ class Problem:
     resolved: datetime | None = None
     """When it ended; its incident is closed with this text."""
 
+    def __post_init__(self) -> None:
+        """
+        Each text is one line without control characters.
 
-def key_of(*parts: str) -> str:
-    """The key of an incident, of at most `LONGEST_KEY` characters. Parts that differ give keys that differ."""
-    key = "/".join(parts)
-    clean = _NOT_IN_KEYS.sub("-", key)
-    if clean == key and len(key) <= LONGEST_KEY:
-        return key
-    check = f"-{zlib.crc32(key.encode()):08x}"
-    return f"{clean[: LONGEST_KEY - len(check)]}{check}"
+        Names and messages come from tenants, kernels and kubelets: a line of theirs must not pass for one of healthd's.
+        """
+        for name in _FROM_OUTSIDE:
+            text = getattr(self, name)
+            if not text.isprintable():
+                object.__setattr__(self, name, printable(text))
+        if not all(map(str.isprintable, self.nodes)):
+            object.__setattr__(self, "nodes", tuple(map(printable, self.nodes)))
 
 
 def stamp(moment: datetime) -> str:

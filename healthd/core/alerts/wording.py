@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from healthd.core.alerts.advice import IN_CLUSTER, Advice
 from healthd.core.alerts.problem import Problem, counted
 from healthd.core.alerts.routing import team_of
 from healthd.core.api import Node
@@ -27,6 +28,10 @@ class Context:
     domain_label: str
     """The node label that names a failure domain."""
     now: datetime
+    cluster: str = ""
+    """The name of the cluster. Incidents keep the name under which they were opened."""
+
+    advice: Advice = IN_CLUSTER
 
     def domain_of(self, members: Sequence[Problem]) -> str:
         """The failure domain that all nodes of *members* are in; empty when there is none."""
@@ -38,7 +43,7 @@ class Context:
 def worded(key: str, members: Sequence[Problem], first: Incident | None, context: Context) -> Incident:
     """
     The incident with the problems *members*, as revision 1. What never changes is taken from its *first* revision:
-    when it was opened, and its labels, by which Alertmanager knows an alert.
+    when it was opened, the name of its cluster, and its labels, by which Alertmanager knows an alert.
     """
     top = max(members, key=lambda each: (each.severity is Severity.PAGE, each.rank))
     alone, ends = len(members) == 1, [each.resolved for each in members]
@@ -46,6 +51,7 @@ def worded(key: str, members: Sequence[Problem], first: Incident | None, context
     namespace = namespaces.pop() if len(namespaces) == 1 else ""
     return Incident(
         key=key,
+        cluster=first.cluster if first is not None else context.cluster,
         severity=top.severity,
         title=_cut(top.title if alone else _title(members, context), LONGEST_TITLE, keep=""),
         opened=first.opened if first is not None else min(each.since for each in members),
@@ -58,7 +64,7 @@ def worded(key: str, members: Sequence[Problem], first: Incident | None, context
         happened=_cut(_joined(members, [each.happened for each in members]), LONGEST_TEXT),
         did=_cut(_joined(members, [each.did for each in members]), LONGEST_TEXT),
         todo=_cut(top.todo if alone else _todo(members), LONGEST_TEXT),
-        command=top.command if alone else _command(members),
+        command=top.command if alone else _command(members, context.advice),
         runbook=top.runbook,
         labels=first.labels if first is not None else _labels(members, context),
     )
@@ -68,7 +74,8 @@ def _title(members: Sequence[Problem], context: Context) -> str:
     """`12 gangs on 40 nodes of rack-7: no spare, the breaker is open`."""
     gangs = len({(each.namespace, each.gang) for each in members if each.gang})
     nodes = len({name for each in members for name in each.nodes})
-    about = " on ".join(counted(number, noun) for number, noun in ((gangs, "gang"), (nodes, "node")) if number)
+    terms = context.advice.terms
+    about = " on ".join(counted(number, noun) for number, noun in ((gangs, terms.gang), (nodes, terms.node)) if number)
     domain = context.domain_of(members)
     reasons = list(dict.fromkeys(each.reason for each in _ranked(members)))
     return f"{about}{f' of {domain}' if domain else ''}: {some(reasons)}"
@@ -97,8 +104,8 @@ def _joined(members: Sequence[Problem], texts: Sequence[str]) -> str:
     return "\n".join([*(line[: LONGEST_TEXT // LISTED - 1] for line in lines[:LISTED]), *more])
 
 
-def _command(members: Sequence[Problem]) -> str:
-    return "kubectl get recoveries -A" if any(each.gang for each in members) else "kubectl get nodehealths"
+def _command(members: Sequence[Problem], advice: Advice) -> str:
+    return advice.ask_gangs if any(each.gang for each in members) else advice.ask_nodes
 
 
 def _labels(members: Sequence[Problem], context: Context) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the API server does to objects before it stores them."""
+"""Admission policies: changes that the API server makes to objects before it stores them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from healthd.core.api.meta import ObjectMeta, Slim
 
 
 class MutatingAdmissionPolicy(Slim, frozen=True, kw_only=True):
-    """Changes new objects by rules that the API server holds itself. Only whether it is there matters to healthd."""
+    """Changes new objects by rules within the API server. healthd only checks whether it exists."""
 
     metadata: ObjectMeta

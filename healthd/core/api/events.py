@@ -1,4 +1,4 @@
-"""Kubernetes Events: what `kubectl describe` tells of an object beside its state."""
+"""Kubernetes Events, as `kubectl describe` shows them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class ObjectReference(Slim, frozen=True, kw_only=True):
 
 
 class EventSource(Slim, frozen=True, kw_only=True):
-    """Who tells it."""
+    """The component that reported the event."""
 
     component: str = ""
     host: str = ""
 
 
 class Occurrence(Slim, frozen=True, kw_only=True):
-    """A core/v1 Event. It is made once and never changed; the API server drops it after an hour or so."""
+    """A core/v1 Event. It is created once and never changed. The API server deletes it after about an hour."""
 
     metadata: ObjectMeta
     involved_object: ObjectReference
     type: str
-    """`Normal` or `Warning`. Always sent: an API server has no default for it."""
+    """`Normal` or `Warning`. Always sent: the API server has no default for it."""
     reason: str = ""
     """One word in CamelCase: what happened."""
     message: str = ""

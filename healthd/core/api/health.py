@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import msgspec
@@ -10,8 +11,10 @@ from healthd.core.api.meta import ObjectMeta, Slim
 from healthd.core.api.model import Finding, Verdict
 from healthd.core.untrusted import Moment
 
+MOST_RHYTHMS = 64
+"""Pods of a node whose rhythm is published: a node has no more ranks."""
 MOST_POWER = 64
-"""No counter exceeds it: a power of two is computed from what stands here."""
+"""No counter exceeds 2^64, and a power of two is computed from this exponent."""
 Power = Annotated[int, msgspec.Meta(ge=0, le=MOST_POWER)]
 
 
@@ -22,8 +25,10 @@ class Device(Slim, frozen=True, kw_only=True):
     """PCI address, `dddd:bb:dd.f`, lower case."""
     uuid: str = ""
     """The UUID that the driver gives it, `GPU-…`."""
+    serial: str = ""
+    """The serial number of its board, where the driver tells it."""
     name: str = ""
-    """The product."""
+    """The product name."""
     index: int | None = None
     """The driver's number for it; it may change with a boot."""
 
@@ -42,19 +47,19 @@ class Nic(Slim, frozen=True, kw_only=True):
     netdev: str = ""
     """The network interface of the same port, where it has one."""
     rate_gbps: float = 0
-    """What the link runs at, in Gb/s; 0 where that is not told."""
+    """The speed of the link, in Gb/s; 0: not reported."""
     firmware: str = ""
     """The version of its firmware."""
     parent: str = ""
     """The address of the physical function, of which this is a virtual one."""
     rail: int | None = None
-    """Which rail it is, counted from 0 in the order of the GPUs; absent: it is no GPU's nearest port."""
+    """Its rail, counted from 0 in the order of the GPUs; absent: it is not the nearest port of any GPU."""
     gpu: str = ""
     """The address of the GPU whose traffic goes through it."""
     growth: dict[str, Power] = {}
     """
-    By reading, such as `roce.out_of_sequence`: the power of two that it grew by in the last hour, 0 below 2^10. What is
-    not there is not counted, or not yet for an hour.
+    By reading, such as `roce.out_of_sequence`: its growth in the last hour as a power of two, 0 below 2^10. An absent
+    reading is not counted, or not yet for an hour.
     """
 
 
@@ -62,7 +67,7 @@ class KernelLogCursor(Slim, frozen=True, kw_only=True):
     """
     Where reading stopped: *sequence* is the last kernel record that was judged in boot *boot_id*.
 
-    Every *source* (`kmsg`, `journal`, `file`) numbers in its own way, so the number means nothing to another one.
+    Each *source* (`kmsg`, `journal`, `file`) has its own numbers, so the number is valid for that source alone.
     """
 
     boot_id: str = ""
@@ -70,7 +75,7 @@ class KernelLogCursor(Slim, frozen=True, kw_only=True):
     sequence: int = -1
     """The last kernel record that was judged; -1: none."""
     source: str = ""
-    """`kmsg`, `journal` or `file`: each numbers in its own way."""
+    """`kmsg`, `journal` or `file`."""
 
 
 class PodEnd(Slim, frozen=True, kw_only=True):
@@ -79,39 +84,69 @@ class PodEnd(Slim, frozen=True, kw_only=True):
     uid: str
     """The pod."""
     at: Moment
-    """When its last process was seen to be gone."""
+    """When the agent saw that its last process had ended."""
+
+
+class MemberState(StrEnum):
+    """What a member of a gang does, by what is usual for it."""
+
+    WORKING = "working"
+    WAITING = "waiting"
+    """It uses a processor and does nothing else: it polls for something that does not come."""
+    SILENT = "silent"
+    """It does nothing that it usually does."""
+    UNKNOWN = "unknown"
+
+
+class PodRhythm(Slim, frozen=True, kw_only=True):
+    """
+    What is usual for pod *uid*, and whether it does that now. A pod whose rhythm is not known is not listed.
+
+    *state* is `waiting` or `silent` only once that has lasted for longer than the pod's own rhythm allows.
+    """
+
+    uid: str
+    """The pod."""
+    state: MemberState
+    """What it does now."""
+    since: Moment | None = None
+    """When it last worked; absent while it works."""
+    period: float = 0
+    """Seconds between two of its steps."""
+    allowed: float = 0
+    """Seconds without work that its own rhythm allows."""
 
 
 class RepairSeen(Slim, frozen=True, kw_only=True):
-    """A repair that was said, and since when it counts: a stamp ahead of time counts from when it was first seen."""
+    """A declared repair, and since when it counts. One dated in the future counts from when it was seen."""
 
     stamp: Moment
-    """As it stood on the node."""
+    """The time in the annotation of the node."""
     at: Moment
-    """What is older no longer acts."""
+    """Findings that are older no longer count."""
 
 
 class Shape(Slim, frozen=True, kw_only=True):
-    """The most that was seen of a node's hardware since its last repair, in whatever boot."""
+    """The most hardware that was seen on a node since its last repair, over all boots."""
 
     gpus: int = 0
     """GPUs on the PCI bus."""
     rdma_devices: int = 0
     """RDMA devices, without virtual ones."""
     memory_kb: int = 0
-    """Of the machine itself."""
+    """Memory of the machine, in KiB."""
     rates: dict[str, float] = {}
-    """Gb/s by port that was ever up, such as `ib 0000:5c:00.0 port 1`."""
+    """Gb/s of each port that was ever up, by its name, such as `ib 0000:5c:00.0 port 1`."""
 
 
 class NodeHealthStatus(Slim, frozen=True, kw_only=True):
-    """Everything that an agent knows and must not forget."""
+    """The state of an agent that outlives it."""
 
     verdict: Verdict = Verdict.UNKNOWN
     message: str = ""
     """The worst finding, for a person."""
     findings: list[Finding] = []
-    """All findings that stand, and those cleared not long ago."""
+    """All active findings, and those cleared recently."""
     inventory: list[Device] = []
     """The GPUs of the node."""
     nics: list[Nic] = []
@@ -119,20 +154,22 @@ class NodeHealthStatus(Slim, frozen=True, kw_only=True):
     boot_id: str = ""
     """The boot in which the agent runs."""
     seen_at: Moment | None = None
-    """When the agent last wrote this. It does so every hour or two, however quiet it is: an old one tells nothing."""
+    """When the agent last wrote this. It does so every hour or two, even if nothing changed."""
     cursor: KernelLogCursor = KernelLogCursor()
     repair_seen: RepairSeen | None = None
-    """The last repair that the agent took note of."""
+    """The last repair that the agent has seen."""
     sources: list[str] = []
     """Sources that had readings since the last repair, sorted: without them the verdict is unknown."""
     best: Shape = Shape()
-    """What there should be, as far as it was ever there."""
+    """The hardware that should be present, because it was once."""
     lost_records: int = 0
-    """Kernel records that were overwritten before they were read, ever."""
+    """Kernel records that were overwritten before they were read, in total."""
     live_pods: list[str] = []
     """Uids of the pods that have processes on the node, sorted."""
     gone_pods: list[PodEnd] = []
-    """Pods whose processes ended lately, oldest first. A pod that is in neither list is not known to be gone."""
+    """Pods whose processes ended recently, oldest first. A pod in neither list may still run."""
+    rhythms: list[PodRhythm] = []
+    """The pods whose rhythm is known, sorted by uid."""
 
 
 class NodeHealth(Slim, frozen=True, kw_only=True):

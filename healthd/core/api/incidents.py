@@ -1,7 +1,9 @@
-"""`Incident`: what people are alerted to, and which alert service has accepted what of it."""
+"""`Incident`: what people are alerted to, and what each alert service has accepted of it."""
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -18,6 +20,7 @@ LONGEST_ERROR = 500
 MOST_NODES = 1000
 """Nodes that an incident lists; its text has the number of all."""
 MOST_SINKS = 50
+_NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9./_-]+")
 
 
 class Severity(StrEnum):
@@ -33,7 +36,10 @@ class Incident(Slim, frozen=True, kw_only=True):
     """An incident as all alert services get it. Times are in UTC."""
 
     key: str
-    """Identity, at most `LONGEST_KEY` characters of `[A-Za-z0-9./_-]`, for example `recovery/team-a/llama-3`."""
+    """Identity in its cluster, at most `LONGEST_KEY` characters of `[A-Za-z0-9./_-]`, for example
+    `recovery/team-a/llama-3`."""
+    cluster: str = ""
+    """The name of the cluster when the incident was opened. Empty where it had none."""
     revision: int = 1
     """Grows with each change that a reader should see. Services get the revisions of one incident in order."""
     severity: Severity
@@ -66,6 +72,21 @@ class Incident(Slim, frozen=True, kw_only=True):
     """Name of the runbook page, for example `recovery-held`."""
     labels: Mapping[str, str] = {}
     """Further labels for routing, such as `domain` or `cause`."""
+
+    @property
+    def dedup_key(self) -> str:
+        """Identity at alert services, which may serve several clusters: `prod-eu/recovery/team-a/llama-3`."""
+        return key_of(self.cluster, self.key) if self.cluster else self.key
+
+
+def key_of(*parts: str) -> str:
+    """The key of an incident, of at most `LONGEST_KEY` characters. Parts that differ give keys that differ."""
+    key = "/".join(parts)
+    clean = _NOT_IN_KEYS.sub("-", key)
+    if clean == key and len(key) <= LONGEST_KEY:
+        return key
+    check = f"-{zlib.crc32(key.encode()):08x}"
+    return f"{clean[: LONGEST_KEY - len(check)]}{check}"
 
 
 class Delivery(Slim, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Leases: slots of the budget, and who leads."""
+"""Leases: the slots of the budget, and leader election."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class LeaseSpec(Slim, frozen=True, kw_only=True):
     renew_time: Moment | None = None
     lease_duration_seconds: int | None = None
     lease_transitions: int = 0
-    """How often it went from one holder to another."""
+    """How often the holder changed."""
 
 
 class Lease(Slim, frozen=True, kw_only=True):
-    """A coordination.k8s.io/v1 Lease. healthd's budget is a set of them: one per slot, made when it is taken."""
+    """A coordination.k8s.io/v1 Lease. healthd's budget is a set of them, one per slot in use."""
 
     metadata: ObjectMeta
     spec: LeaseSpec = LeaseSpec()

@@ -1,4 +1,4 @@
-"""Where a gang saves, as its owner wrote it: `pvc://claim/path`, `file:///path`, or the URL of a bucket."""
+"""The location of checkpoints, as written by a gang's owner: `pvc://claim/path`, `file:///path`, or a bucket's URL."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from urllib.parse import SplitResult, urlsplit
 
 VOLUMES_AT = "/checkpoints"
 """
-Where the claims of gangs are mounted in the controller's pod: below it by namespace and claim. The manifest that mounts
-them names the same path, and the pod has nothing else there, so no site needs another.
+Where the claims of gangs are mounted in the controller's pod, by namespace and claim. The manifest that mounts them
+uses the same path. The pod has nothing else there, so no site needs another path.
 """
 
 
 def parts_of(location: str) -> SplitResult:
-    """Of a URL; without any for what is none, such as one with a bracket in the place of a bucket."""
+    """The parts of a URL. They are empty for an invalid one, such as `s3://[x`."""
     try:
         return urlsplit(location)
     except ValueError:
@@ -24,16 +24,16 @@ def parts_of(location: str) -> SplitResult:
 
 
 def is_below(place: str, folder: str) -> bool:
-    """Whether *place* is *folder* or in it, by their names: paths without dots, or URLs."""
+    """Whether *place* is *folder* or inside it. Both are URLs, or paths without dots."""
     return f"{place}/".startswith(f"{folder.rstrip('/')}/")
 
 
 class Allowed(NamedTuple):
-    """A place that gangs may name, with all that is below it."""
+    """A location that gangs may use, with everything below it."""
 
     location: str
     namespaces: frozenset[str]
-    """Whose gangs; `*` stands for all."""
+    """The namespaces whose gangs may use it; `*` means all."""
 
 
 EVERY = "*"

@@ -1,4 +1,4 @@
-"""What every object has: identity, versions, owners, conditions."""
+"""Metadata that every object has: identity, versions, owners, conditions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class Slim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     """
     Base of every struct on the wire: camelCase keys, defaults left out, unknown keys ignored.
 
-    Frozen values hold no cycles, so the garbage collector need not look at them: decoding takes half the time.
+    Frozen values hold no cycles, so the garbage collector need not track them: decoding takes half the time.
     """
 
 
 class OwnerReference(Slim, frozen=True, kw_only=True):
-    """Who made this object; it is collected when its last owner is gone."""
+    """The owner of an object, which is deleted when its last owner is gone."""
 
     api_version: str = ""
     kind: str
@@ -27,7 +27,7 @@ class OwnerReference(Slim, frozen=True, kw_only=True):
 
 
 class ObjectMeta(Slim, frozen=True, kw_only=True):
-    """Identity, versions and marks of an object."""
+    """Identity, versions, labels and annotations of an object."""
 
     name: str = ""
     generate_name: str = ""
@@ -45,16 +45,16 @@ class ObjectMeta(Slim, frozen=True, kw_only=True):
 
 
 class Condition(Slim, frozen=True, kw_only=True):
-    """One observed aspect; `last_transition_time` moves only when `status` does."""
+    """One observed condition. `last_transition_time` changes only with `status`."""
 
     type: str
-    """What it speaks of."""
+    """What it is about."""
     status: str = msgspec.field(default_factory=lambda: "Unknown")
-    """Made by a factory, and so never left out on the wire: an API server has no default for it."""
+    """From a factory, so it is never left out on the wire: the API server has no default for it."""
     reason: str = ""
-    """Why, in one word for programs."""
+    """The reason, in one word for programs."""
     message: str = ""
-    """Why, for a person."""
+    """The reason, for a person."""
     last_transition_time: Moment | None = None
     """When the status last changed."""
     last_heartbeat_time: Moment | None = None

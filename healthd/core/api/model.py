@@ -1,5 +1,5 @@
 """
-The words of the judging side: readings become findings, findings add up to a verdict.
+The terms of diagnosis: readings become findings, and the findings of a node give its verdict.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class RepairAction(StrEnum):
 
     NONE = "none"
     CHECK_APP = "check_app"
-    """A fault of the application: tell its owner; the device is fine."""
+    """A fault of the application: inform its owner. The device is fine."""
     RESTART_APP = "restart_app"
     RESET_GPU = "reset_gpu"
     REBOOT_NODE = "reboot_node"
     INSPECT = "inspect"
     """Run diagnostics or look at the mechanics (cable, seat, cooling) when idle."""
     CONTACT_SUPPORT = "contact_support"
-    """Hardware to be replaced: only a repair clears it."""
+    """The hardware must be replaced. Only a repair clears the finding."""
 
 
 class Blame(StrEnum):
@@ -50,7 +50,7 @@ class Blame(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What all findings of a node add up to."""
+    """The state of a node that follows from all its findings."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -59,7 +59,7 @@ class Verdict(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where a recovery stands. The last four are entered from anywhere; only `Held` is left again."""
+    """The phase of a recovery. Each phase may lead to one of the last four; only `Held` goes back to another phase."""
 
     DETECTED = "Detected"
     STOPPING = "Stopping"
@@ -75,28 +75,30 @@ class Phase(StrEnum):
 
 
 ENDED = frozenset({Phase.RECOVERED, Phase.GAVE_UP, Phase.SUPERSEDED})
-"""Phases in which a recovery does nothing more."""
+"""The final phases."""
 
 
 class Hold(StrEnum):
-    """What a held recovery waits for: each is somebody else's to bring."""
+    """What a held recovery waits for. healthd cannot provide any of these itself."""
 
     BUDGET = "budget"
-    """Its bad node is not out of service: the budget is used up, or healthd may not cordon."""
+    """The bad node is still in service: the budget is used up, or healthd may not cordon it."""
     BREAKER = "breaker"
-    """Faults come in crowds."""
+    """Too many faults at once: the breaker is open."""
     FENCE = "fence"
-    """Nobody has proven that an old pod can no longer write."""
+    """There is no proof yet that every old pod can no longer write."""
     CHECKPOINT = "checkpoint"
-    """None will load."""
+    """No checkpoint will load."""
     SPARE = "spare"
-    """There is no node to take the place of the bad one."""
+    """No spare node replaces the bad one."""
+    PROGRAM = "program"
+    """The gang hangs again in the same place of its program, at the same step."""
     INVALID = "invalid"
-    """Its owner wrote what cannot be read."""
+    """The object of the gang has an unreadable value."""
 
 
 class BreakerTrigger(StrEnum):
-    """What comes in crowds and opens the breaker."""
+    """Which count opened the breaker."""
 
     NODES = "nodes"
     RESTARTS = "restarts"
@@ -106,18 +108,20 @@ class CauseKind(StrEnum):
     """Why a gang is restarted."""
 
     HARDWARE = "hardware"
-    """A node under it was quarantined."""
+    """A node of the gang was quarantined."""
     SOFTWARE = "software"
     """A rank failed and every node is healthy."""
     HANG = "hang"
-    """No progress for longer than its own rhythm, everything else alive."""
+    """Every member runs, and no progress was made for much longer than usual for this gang."""
     INTERRUPTED = "interrupted"
-    """The supervisor of its processes went away (healthd itself was killed, the machine rebooted)."""
+    """The supervisor of its processes ended: healthd was killed, or the machine rebooted."""
+    CAPACITY = "capacity"
+    """No fault: there are nodes again for members that were left out, so the gang grows back to its own size."""
 
 
 class KernelRecord(msgspec.Struct, frozen=True, kw_only=True):
     """
-    One record of a kernel log, as read; nothing is judged yet.
+    One record of a kernel log, as read and not judged yet.
 
     `priority` is facility * 8 + level as in `/dev/kmsg`. `text` is the message with `\\xNN` escapes undone;
     `tags` are the `KEY=value` continuation lines. `at` is the kernel's own time stamp as wall time.
@@ -129,12 +133,12 @@ class KernelRecord(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 3
     boot_id: str = ""
     source: str = "kmsg"
-    """`kmsg`, `journal` or `file`: each numbers its records in its own way."""
+    """`kmsg`, `journal` or `file`. Each numbers its records in its own way."""
     tags: dict[str, str] = {}
 
     @property
     def facility(self) -> int:
-        """0 for the kernel; user space cannot forge it."""
+        """0 for the kernel. User space cannot forge it."""
         return self.priority >> 3
 
 
@@ -142,15 +146,15 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """One thing that was seen: *source* is `kmsg`, `nvml`, …; *sequence* is the kernel record's number, or -1."""
 
     source: str
-    """Who saw it: `kmsg`, `nvml`, …"""
+    """The source that reported it: `kmsg`, `nvml`, …"""
     at: Moment
     """When it was seen."""
     text: str
-    """What was seen, word for word."""
+    """The text of the source, unchanged."""
     sequence: int = -1
-    """The kernel record's number; -1 where it is none."""
+    """The sequence number of the kernel record; -1 for other sources."""
     job: str = ""
-    """The gang or process that used the device then, where known."""
+    """The gang or process that used the device at that time, where known."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -161,7 +165,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     """
 
     id: str
-    """`<device>/<rule>`: one finding for each."""
+    """`<device>/<rule>`. There is one finding for each pair."""
     device: str
     """A PCI address, or `node` for the machine as a whole."""
     rule: str
@@ -178,22 +182,22 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     boot_id: str = ""
     """The boot in which it was seen."""
     count: int = 1
-    """A lower bound: drivers and logs drop repeats."""
+    """How often it was seen, at least: drivers and logs drop repeats."""
     quarantines: bool = False
-    """By its rule, this alone takes the node out of service."""
+    """This finding alone takes the node out of service, by its rule."""
     evidence: list[Evidence] = []
     """The newest few, oldest first."""
     cleared_at: Moment | None = None
-    """When it was cleared; absent while it stands."""
+    """When it was cleared; absent while it is active."""
     cleared_by: str = ""
-    """`repair`, `reset`, `reboot`, `decay`, `recovered` or `configuration`; empty while the finding stands."""
+    """`repair`, `reset`, `reboot`, `decay`, `recovered` or `configuration`; empty while the finding is active."""
     cause: str = ""
-    """The fault that it tells of, where several kinds of witnesses can tell of the same."""
+    """The fault behind it, where several sources can report the same fault."""
     also: list[str] = []
-    """The rules of other witnesses of the same fault: `xid-79` beside `nvml-gpu-lost`."""
+    """The rules of other sources that report the same fault: `xid-79` beside `nvml-gpu-lost`."""
     parts: list[str] = []
     """Which parts of the device: `port 1`, `nvlink 3`; absent for the device as a whole."""
     watched: bool = False
-    """Its state is looked at again and again: it ends when that is good for long enough, and not by time."""
+    """A probe reads its state periodically. It ends when the state is good for long enough, not after a fixed time."""
     shadow: bool = False
-    """Its rule is being tried: it says what it would do and does nothing."""
+    """The rule runs in shadow: the finding says what would be done, and nothing is done."""

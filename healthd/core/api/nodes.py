@@ -1,4 +1,4 @@
-"""Nodes, and what keeps pods off them."""
+"""Nodes and their taints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Taint(Slim, frozen=True, kw_only=True):
     key: str
     value: str = ""
     effect: str = msgspec.field(default_factory=lambda: "NoSchedule")
-    """Made by a factory, and so never left out on the wire: an API server has no default for it."""
+    """From a factory, so it is never left out on the wire: the API server has no default for it."""
     time_added: Moment | None = None
 
 
@@ -31,14 +31,14 @@ class Toleration(Slim, frozen=True, kw_only=True):
 
 
 class NodeSpec(Slim, frozen=True, kw_only=True):
-    """What may run on a node."""
+    """Whether pods may be scheduled on a node."""
 
     unschedulable: bool = False
     taints: list[Taint] = []
 
 
 class NodeSystemInfo(Slim, frozen=True, kw_only=True):
-    """Which boot of which machine."""
+    """Identifies the machine and its boot."""
 
     boot_id: str = msgspec.field(default="", name="bootID")
     machine_id: str = msgspec.field(default="", name="machineID")
@@ -63,7 +63,7 @@ class Node(Slim, frozen=True, kw_only=True):
 
 
 class NodeManifest(Slim, frozen=True, kw_only=True):
-    """A node with its *spec* as it was read: for a write to a list, which a patch replaces as a whole."""
+    """A node with its *spec* unparsed, for patches of a list, which a merge patch replaces as a whole."""
 
     metadata: ObjectMeta
     spec: dict[str, Any] = {}

@@ -1,11 +1,10 @@
 """
-The old pods of a gang, as the fence sees them. Those of a large gang are stored as one text: an object has a limit of
-some 1.5 MB, and thousands of pods would fill it.
+The old pods of a gang, for the fence. Those of a large gang are stored as one packed text: an object has a limit of
+about 1.5 MB, and thousands of pods would exceed it.
 
-Column by column, binary and compressed, a pod takes some 50 bytes instead of 400. Most of that is what cannot be
-compressed: its uid, and while its end is not proven the boot and the machine that it was on. Of these a digest is
-enough, as they are only ever compared. Where a digest takes two for the same, a boot is not noticed, and proves
-nothing.
+Column by column, binary and compressed, a pod takes about 50 bytes instead of 400. Most of that cannot be compressed:
+its uid, and until its end is proven the boot and the machine that it ran on. A digest of these is enough, because they
+are only compared. If two digests are equal by chance, a reboot is not noticed and proves nothing.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from healthd.core.api.meta import Slim
 from healthd.core.untrusted import Moment, inflated
 
 PACKED_ABOVE = 500
-"""Pods. Fewer are written so that people can read them."""
+"""Pods. Up to this number they are written unpacked, so that people can read them."""
 _DIGEST = 3
 """Bytes."""
 _MARK = "~"
 """Begins a digest."""
 _NOT_NEEDED: dict[str, Any] = {"since": None, "boot_id": "", "agent_boot_id": "", "machine": ""}
-"""What only serves to prove an end, once that is proven."""
+"""Fields that serve only to prove an end, and are dropped once it is proven."""
 _SAME = b"="
-"""Stands for the boot that the agent tells, where the kubelet tells the same."""
+"""Marks the boot that the agent reported, where the kubelet reported the same."""
 _HERE = "\0"
-"""Stands for the node of a pod in the words of its proof, and for its index in its name."""
+"""Replaces the node of a pod in the text of its proof, and its index in its name."""
 MOST_PODS = 30_000
-"""Packed they take 1.3 MiB, which an object has room for: those of the largest gang, and half as many that failed."""
+"""The pods of the largest gang, and half as many that failed. Packed they take 1.3 MiB, which fits into an object."""
 MOST_BYTES = 8 * 1024 * 1024
 """Of the pods of a gang, unpacked: twice what MOST_PODS take."""
 LONGEST_CELL = 4096
@@ -51,26 +50,26 @@ Identities = bytes | Annotated[list[bytes], msgspec.Meta(max_length=MOST_PODS)]
 
 
 class FencedPod(Slim, frozen=True, kw_only=True):
-    """A pod of a stopped attempt. *proof* says how we know that it can no longer write; empty while we do not."""
+    """A pod of a stopped attempt."""
 
     name: str
-    """Its name, which a later pod may have again."""
+    """Its name. A later pod may have the same one."""
     uid: str
-    """The pod itself."""
+    """Its uid."""
     node: str
-    """Where it ran; empty: it never got a node."""
+    """Where it ran; empty: it was never scheduled."""
     index: str = ""
     """Its place in the gang; empty where members have none."""
     since: Moment | None = None
-    """When it was made or, where its kubelet said so, started there."""
+    """When the kubelet started it, or else when it was created."""
     boot_id: str = ""
-    """The boot of its machine, as the kubelet first told it."""
+    """The boot id of its machine, as the kubelet first reported it."""
     agent_boot_id: str = ""
-    """The same, as the agent first told it."""
+    """The same, as the agent first reported it."""
     machine: str = ""
-    """The system UUID of its machine: another machine may take the name of the node."""
+    """The system UUID of its machine: another machine may get the name of the node."""
     proof: str = ""
-    """How we know that it can no longer write; empty while we do not."""
+    """Why it can no longer write; empty while there is no proof."""
 
 
 class TooManyPods(ValueError):
@@ -121,7 +120,7 @@ def packed(pods: Sequence[FencedPod], placement: Mapping[str, str]) -> str:
 
 
 def unpacked(text: str) -> tuple[list[FencedPod], dict[str, str]]:
-    """The pods, and the placement. Raises ValueError where *text* is none of ours."""
+    """The pods, and the placement. Raises ValueError for a text that `packed` did not write."""
     try:
         columns = msgspec.msgpack.decode(inflated(text, MOST_BYTES), type=_Columns)
         count = len(columns.name)
@@ -166,7 +165,7 @@ def _pod(
 
 
 def _uid(cell: bytes, *, is_packed: bool) -> str:
-    """A UUID by its bytes; where a column has texts, too, each cell *is_packed* by itself."""
+    """A UUID from its bytes. In a column that also has texts, each cell *is_packed* separately."""
     if not is_packed:
         return str(uuid.UUID(bytes=cell))
     try:
@@ -180,7 +179,7 @@ def _places(pods: Sequence[FencedPod]) -> dict[str, str]:
 
 
 def _bytes_of(uid: str) -> bytes | str:
-    """A UUID as what it is."""
+    """The bytes of a UUID; any other text unchanged."""
     try:
         found = uuid.UUID(uid)
     except ValueError:
@@ -189,13 +188,13 @@ def _bytes_of(uid: str) -> bytes | str:
 
 
 def _joined(cells: list[Any]) -> Any:
-    """Cells of the same length without anything between them."""
+    """Cells of one length are joined without separators; others stay a list."""
     widths = {len(cell) if isinstance(cell, bytes) else -1 for cell in cells}
     return b"".join(cells) if len(widths) == 1 and -1 not in widths else cells
 
 
 def _apart(column: Any, count: int) -> Any:
-    """The cells of a column again."""
+    """The cells of a column: the inverse of `_joined`."""
     if not isinstance(column, bytes):
         return column
     width = len(column) // count if count else 0
@@ -217,12 +216,12 @@ def _seconds(at: datetime | None) -> int:
 
 
 def _without(text: str, what: str, known: str) -> str:
-    """*text* without what another column has, where that has it."""
+    """*text* with *what*, which another column holds, replaced by a mark."""
     return text.replace(what, _HERE) if known else text
 
 
 def _with(text: str, what: str) -> str:
-    """*text* with what `_without` took from it. Raises ValueError for one that would grow without bound."""
+    """The inverse of `_without`. Raises ValueError for a text that would become too long."""
     if len(text) + text.count(_HERE) * len(what) > LONGEST_CELL:
         raise ValueError("the packed pods of a recovery hold a text that is too long")
     return text.replace(_HERE, what)

@@ -1,4 +1,4 @@
-"""Pods, and the kubelet's word about them."""
+"""Pods, and the status that the kubelet reports."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class ClaimSource(Slim, frozen=True, kw_only=True):
 
 
 class Volume(Slim, frozen=True, kw_only=True):
-    """A volume of a pod; of the many sorts only claims are told apart."""
+    """A volume of a pod. Of the many types only claims are read."""
 
     name: str
     persistent_volume_claim: ClaimSource | None = None
 
 
 class ContainerResources(Slim, frozen=True, kw_only=True):
-    """What a container is promised, and what it may use, by resource."""
+    """Requests and limits of a container, by resource."""
 
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
 
 
 class SecurityContext(Slim, frozen=True, kw_only=True):
-    """As whom a pod or a container runs; what only pods have is empty for a container."""
+    """The user and groups of a pod or a container. The fields of pods alone are empty for a container."""
 
     run_as_user: int | None = None
     run_as_group: int | None = None
@@ -54,10 +54,10 @@ class SecurityContext(Slim, frozen=True, kw_only=True):
 
 
 class Container(Slim, frozen=True, kw_only=True):
-    """One process tree of a pod."""
+    """One container of a pod."""
 
     name: str = msgspec.field(default_factory=lambda: "main")
-    """Made by a factory, and so never left out on the wire: an API server has no default for it."""
+    """From a factory, so it is never left out on the wire: the API server has no default for it."""
     image: str = ""
     command: list[str] = []
     args: list[str] = []
@@ -69,7 +69,7 @@ class Container(Slim, frozen=True, kw_only=True):
 
 
 class SchedulingGate(Slim, frozen=True, kw_only=True):
-    """While a pod has one, it is not given a node."""
+    """The scheduler does not bind a pod that has one."""
 
     name: str
 
@@ -99,31 +99,31 @@ class Terminated(Slim, frozen=True, kw_only=True):
 
 
 class Running(Slim, frozen=True, kw_only=True):
-    """Since when a container runs."""
+    """When a container started."""
 
     started_at: Moment | None = None
 
 
 class ContainerState(Slim, frozen=True, kw_only=True):
-    """Exactly one of these is set; neither means waiting."""
+    """At most one of these is set. Neither: the container waits."""
 
     running: Running | None = None
     terminated: Terminated | None = None
 
 
 class ContainerStatus(Slim, frozen=True, kw_only=True):
-    """The kubelet's word about one container."""
+    """The status of one container, from the kubelet."""
 
     name: str
     ready: bool = False
     restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
-    """How it ended before its kubelet started it again."""
+    """How it ended before the kubelet started it again."""
 
 
 class PodStatus(Slim, frozen=True, kw_only=True):
-    """The kubelet's word about a pod. Phases: Pending, Running, Succeeded, Failed, Unknown."""
+    """The status of a pod, from the kubelet. Phases: Pending, Running, Succeeded, Failed, Unknown."""
 
     phase: str = "Pending"
     reason: str = ""
@@ -143,7 +143,7 @@ class Pod(Slim, frozen=True, kw_only=True):
 
 
 class PodTemplate(Slim, frozen=True, kw_only=True):
-    """What every pod of a gang starts as."""
+    """The template from which the pods of a gang are created."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Annotated, Any
 
 import msgspec
 
@@ -10,10 +11,21 @@ from healthd.core.api.meta import Condition, ObjectMeta, Slim
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.api.pod_packs import PACKED_ABOVE, FencedPod, packed, unpacked
 from healthd.core.printable import printable
-from healthd.core.untrusted import AttemptNumber, Moment, Step
+from healthd.core.untrusted import LARGEST_GANG, AttemptNumber, Moment, Step, shown
 
+KIND_PATTERN = "[A-Za-z][A-Za-z0-9]{0,62}"
+"""What a kind may be called."""
+NAME_PATTERN = "[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+"""What every object of Kubernetes may be called: a DNS subdomain."""
+_KIND, _NAME = re.compile(KIND_PATTERN), re.compile(NAME_PATTERN)
+KEPT_LEFT_NODES = 500
+"""Nodes that a smaller gang left. One that left more grows back on spares."""
+MemberCount = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_GANG)]
 LONGEST_MESSAGE = 1024
-"""Characters of a cause: a pod says what it likes, and a recovery keeps many causes."""
+"""Characters of the message of a cause. A pod can write any text, and a recovery keeps many causes."""
+LONGEST_DOING = 240
+MOST_SUSPECTS = 16
+"""Of one hang. More are no suspicion."""
 
 
 class GangRef(Slim, frozen=True, kw_only=True):
@@ -24,36 +36,74 @@ class GangRef(Slim, frozen=True, kw_only=True):
     name: str
     """Its name."""
     namespace: str
-    """Its namespace, which is that of the recovery, too."""
+    """Its namespace, which is also that of the recovery."""
     uid: str
-    """Tells it from a later object of the same name."""
+    """Distinguishes it from a later object of the same name."""
+
+
+class HangSuspect(Slim, frozen=True, kw_only=True):
+    """A member that may hold up the others in a gang that hangs. It is suspected, not convicted."""
+
+    member: str
+    """Its index."""
+    node: str = ""
+    """Where it ran; empty: unknown."""
+    witnesses: int = 0
+    """How many independent witnesses name it."""
+    doing: str = ""
+    """The function in which it was, for people; empty: unknown."""
+    stack: str = ""
+    """A digest of the functions of its stack: the same text is the same place in the program. Empty: unknown."""
+
+    def __post_init__(self) -> None:
+        """Names of functions come from the program of the user."""
+        msgspec.structs.force_setattr(self, "doing", printable(self.doing)[:LONGEST_DOING])
 
 
 class Cause(Slim, frozen=True, kw_only=True):
-    """One reason for a recovery; several when faults join. *node* is empty where no node is to blame."""
+    """One reason for a recovery. Faults that occur during the recovery are added as further causes."""
 
     kind: CauseKind
     message: str
     """What happened, for a person."""
     at: Moment
-    """When it happened, as far as is known."""
+    """When it happened, as far as known."""
     node: str = ""
-    """The node to blame."""
+    """The faulty node; empty where there is none."""
     finding: str = ""
-    """The finding on that node, `<device>/<rule>`, where one was the reason."""
+    """The finding on that node that caused it, `<device>/<rule>`; empty where there is none."""
+    suspects: list[HangSuspect] = []
+    """Of a hang: the members that may hold up the others. A suspicion blames no node."""
+    step: Step = -1
+    """Of a hang: the newest step that was known then; -1: none."""
 
     def __post_init__(self) -> None:
-        """Pods, kernels and kubelets said what happened, and people read it on terminals."""
+        """The text comes from pods, kernels and kubelets, and people read it on terminals."""
         msgspec.structs.force_setattr(self, "message", printable(self.message)[:LONGEST_MESSAGE])
 
 
+class Shrunk(Slim, frozen=True, kw_only=True):
+    """A gang that healthd made smaller. The numbers are of members that have an index, without a launcher."""
+
+    size: MemberCount
+    """How many members it had before."""
+    members: MemberCount
+    """How many it has since. Where it has another number, somebody else has changed it, and this record is void."""
+    nodes: Annotated[list[str], msgspec.Meta(max_length=KEPT_LEFT_NODES)] = []
+    """The nodes that it left and that no other node replaced."""
+
+
 class RecoverySpec(Slim, frozen=True, kw_only=True):
-    """What started a recovery. *first_attempt* is the attempt that its first restart begins."""
+    """What started a recovery."""
 
     gang: GangRef
     first_attempt: AttemptNumber
     """The attempt that the first restart begins; the gang's very first run is attempt 0."""
     cause: Cause
+    pod_labels: dict[str, str] = {}
+    """Labels of every pod of the gang, where healthd cannot mark the pod template; else empty."""
+    shrunk: Shrunk | None = None
+    """What healthd had left out of the gang before this recovery; empty: nothing."""
 
 
 class TimelineEntry(Slim, frozen=True, kw_only=True):
@@ -67,12 +117,12 @@ class TimelineEntry(Slim, frozen=True, kw_only=True):
 
 
 class FenceOverride(Slim, frozen=True, kw_only=True):
-    """A person's word that old pods have ended, and the attempt that it was given for. It counts for no other one."""
+    """A person's statement that old pods have ended. It is valid for one attempt."""
 
     said: str
-    """The person's words."""
+    """The text of the annotation."""
     attempt: AttemptNumber
-    """The attempt that they were given for."""
+    """The attempt for which it is valid."""
 
 
 class RejectedCheckpoint(Slim, frozen=True, kw_only=True):
@@ -83,7 +133,7 @@ class RejectedCheckpoint(Slim, frozen=True, kw_only=True):
     step: Step
     """Its step; -1: not known."""
     reason: str
-    """What is wrong with it."""
+    """Why it was refused."""
 
 
 class ChosenCheckpoint(Slim, frozen=True, kw_only=True):
@@ -100,26 +150,28 @@ class ChosenCheckpoint(Slim, frozen=True, kw_only=True):
 
 
 class Attempt(Slim, frozen=True, kw_only=True):
-    """One start of the gang by a recovery: what it was told, and where."""
+    """One start of the gang by a recovery: from which checkpoint, and where."""
 
     number: AttemptNumber
     """The attempt, counted from 1."""
     checkpoint: ChosenCheckpoint
     placement: dict[str, str] = {}
-    """Where its members were to run: completion index -> node name. Only the newest attempts keep it."""
+    """Where its members were planned to run: completion index -> node name. Only the newest attempts keep it."""
     ran_on: dict[str, str] = {}
-    """Where they ran in the end: index, or the pod where members have none -> node name. Empty while not all run."""
+    """Where they ran: index, or pod name where members have no index -> node name. Empty until all run."""
+    shrunk: Shrunk | None = None
+    """What this start leaves out of the gang; empty: nothing."""
     failed_early: bool = False
-    """It failed while it loaded the checkpoint or soon after, by itself: no node was to blame, and no deletion."""
+    """It failed by itself while it loaded the checkpoint or soon after. No node and no deletion caused it."""
 
 
 class PodHint(Slim, frozen=True, kw_only=True):
     """
-    What every new pod of the gang gets when it is made, whatever makes it. The admission policy only copies this.
+    What every new pod of the gang gets at its creation. The admission policy only copies this.
 
-    It is recorded before the start that it is meant for and stays for the life of that attempt; new pods carry it while
-    the recovery has the label `healthd.dev/hint: current`. The checkpoint goes from it when the recovery is over: what
-    starts later, by its user's doing or its own controller's, finds the newest one as it does without healthd.
+    It is recorded before the start that it is for, and stays for the life of that attempt. New pods carry it while the
+    recovery has the label `healthd.dev/hint: current`. The checkpoint is removed from it when the recovery ends: a
+    later start, by the user or by the controller of the gang, finds the newest checkpoint as it does without healthd.
     """
 
     attempt: AttemptNumber
@@ -131,13 +183,13 @@ class PodHint(Slim, frozen=True, kw_only=True):
     reserved_for: str = ""
     """The value of the taint on the spares of this gang, which its pods tolerate; empty: it has none."""
     avoid: list[str] = []
-    """Nodes on which no pod of the gang may be put."""
+    """Nodes on which no pod of the gang may run."""
     prefer: list[str] = []
-    """Nodes on which its pods would best be."""
+    """Nodes on which its pods should preferably run."""
 
 
 class RecoveryStatus(Slim, frozen=True, kw_only=True):
-    """The state of a recovery: intent is written here before each act."""
+    """The state of a recovery. Each intent is recorded here before the action."""
 
     phase: Phase = Phase.DETECTED
     phase_since: Moment | None = None
@@ -145,11 +197,11 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     message: str = ""
     """Why it is in this phase, for a person."""
     held_in: Phase | None = None
-    """While `Held`: the phase that cannot go on."""
+    """While `Held`: the phase that cannot continue."""
     timeline: list[TimelineEntry] = []
     """Every phase that began, oldest first."""
     causes: list[Cause] = []
-    """Every cause: the first, and those that joined."""
+    """Every cause: the first, and those that were added later."""
     attempt: AttemptNumber = 0
     """The attempt being prepared or confirmed; 0 until the first stop is recorded."""
     pods: list[FencedPod] = []
@@ -163,18 +215,18 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     rejected: list[RejectedCheckpoint] = []
     """Checkpoints that were newer than the chosen one, and why each was refused."""
     fell_from: str = ""
-    """The path that the gang was told to load before this recovery, and then failed early by itself; else empty."""
+    """The checkpoint that the gang loaded before this recovery, if it then failed early by itself; else empty."""
     bad_state: bool = False
-    """A member said by its exit code that its state is bad: the newest checkpoint is still to be doubted for that."""
+    """The exit code of a member said that its state is bad. The newest checkpoint has not been doubted for that yet."""
     doubted: list[ChosenCheckpoint] = []
-    """Good by all that can be seen of them, and yet the gang failed early again and again after loading them, or said
-    that its state was bad when it had saved them."""
+    """They pass verification, and yet the gang failed early several times after loading them, or its exit code said
+    that its state was bad after saving them."""
     step_at_fault: Step = -1
     """The furthest step known to have been reached before the stop; -1 when unknown."""
     no_advance: int = 0
     """Restarts in a row that brought no new step."""
     let_through: Moment | None = None
-    """When the breaker let it go on; until then its gang is not started."""
+    """When the breaker allowed it to continue. Until then its gang is not started."""
     not_before: Moment | None = None
     """Back-off: the next start waits for this."""
     replacements: dict[str, str] = {}
@@ -182,32 +234,32 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     placement: dict[str, str] = {}
     """Completion index -> node name of the next start."""
     stand_ins: dict[str, str] = {}
-    """Node that others took while the gang was stopped -> spare in its stead, written before the spare is claimed."""
+    """Node that others took while the gang was stopped -> its spare, written before the spare is claimed."""
     hint: PodHint | None = None
-    """What the pods of the present attempt are told; recorded before each start."""
+    """What the pods of the current attempt get; recorded before each start."""
     attempts: list[Attempt] = []
     """Every start, oldest first."""
     confirmed_step: Step = -1
-    """The step that showed that training moved on; -1: none was seen."""
+    """The step that showed progress after the restart; -1: none was seen."""
     gang: str = ""
     """The root as people name it: `job/llama`."""
     bad_nodes: str = ""
-    """The nodes to blame, in words; empty where none is."""
+    """The faulty nodes, as text; empty where there is none."""
     resumes_from: str = ""
-    """The checkpoint that was chosen, in words: `step 1200`, or `a fresh start`."""
+    """The chosen checkpoint, as text: `step 1200`, or `a fresh start`."""
     ended_at: Moment | None = None
-    """When it was over."""
+    """When it ended."""
     running_since: Moment | None = None
-    """Since when every member runs again, whether or not progress was seen; empty while not all do."""
+    """Since when all members run again, with or without confirmed progress; empty until all run."""
     running_after: str = ""
     """How long that took from the fault, such as `5s`."""
     took: str = ""
-    """How long it took from the fault to the end, such as `2m13s`; to the confirmed progress, where it recovered."""
+    """The time from the fault to the end, such as `2m13s`. A recovered gang: to the confirmed progress."""
     conditions: list[Condition] = []
-    """`Progressing`, `Held` and `Recovered`, for whoever waits for one: `kubectl wait --for=condition=Recovered`."""
+    """`Progressing`, `Held` and `Recovered`, for `kubectl wait --for=condition=Recovered`."""
 
     def __post_init__(self) -> None:
-        """In memory there are only pods; `stored` packs them. Raises ValueError for a text that is none of ours."""
+        """In memory the pods are never packed; `stored` packs them. Raises ValueError for an unreadable text."""
         if self.packed:
             pods, placement = unpacked(self.packed)
             msgspec.structs.force_setattr(self, "pods", pods)
@@ -216,7 +268,7 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
 
 
 def stored(status: RecoveryStatus) -> dict[str, Any]:
-    """*status* as it is written: that of a large gang packed."""
+    """*status* as it is written. The pods of a large gang are packed."""
     body: dict[str, Any] = msgspec.to_builtins(status)
     if len(status.pods) <= PACKED_ABOVE:
         return body
@@ -235,10 +287,14 @@ class Recovery(Slim, frozen=True, kw_only=True):
         """
         The gang is one of the recovery's own namespace, whatever its spec says.
 
-        The right to write recoveries is given by namespace. Set here, where every recovery is made and decoded, so that
-        no reader can be led to the gang of another one.
+        The right to write recoveries is granted by namespace. It is enforced here, where every recovery is created and
+        decoded, so that no reader follows it to a gang of another namespace.
+
+        Raises ValueError for a gang that no object can be: the text would stand in commands, messages and metrics.
         """
         gang, namespace = self.spec.gang, self.metadata.namespace
+        if not (_NAME.fullmatch(gang.name) and _KIND.fullmatch(gang.kind)):
+            raise ValueError(f"spec.gang: no object can be called {shown(gang.kind)} {shown(gang.name)}")
         if gang.namespace != namespace:
             own = msgspec.structs.replace(gang, namespace=namespace)
             msgspec.structs.force_setattr(self, "spec", msgspec.structs.replace(self.spec, gang=own))

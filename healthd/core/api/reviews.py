@@ -1,4 +1,4 @@
-"""Questions to an API server about somebody's rights. It answers and stores nothing."""
+"""Reviews: the API server says whose a token is, or whether an account has a right, and stores nothing."""
 
 from __future__ import annotations
 
@@ -6,17 +6,47 @@ from healthd.core.api.meta import ObjectMeta, Slim
 
 
 class ResourceAttributes(Slim, frozen=True, kw_only=True):
-    """What is to be done to what. An empty *namespace* or *name* stands for all of them."""
+    """A verb on a resource. An empty *namespace* or *name* means all of them."""
 
     verb: str
     resource: str
+    subresource: str = ""
     group: str = ""
     namespace: str = ""
     name: str = ""
 
 
+class TokenReviewSpec(Slim, frozen=True, kw_only=True):
+    """The token to check."""
+
+    token: str
+
+
+class TokenUser(Slim, frozen=True, kw_only=True):
+    """The account that a token is of."""
+
+    username: str = ""
+    groups: list[str] = []
+
+
+class TokenReviewStatus(Slim, frozen=True, kw_only=True):
+    """Whether the token is valid, and whose it is."""
+
+    authenticated: bool = False
+    user: TokenUser = TokenUser()
+    error: str = ""
+
+
+class TokenReview(Slim, frozen=True, kw_only=True):
+    """Whose a bearer token is. The answer is in the object that its creation returns."""
+
+    metadata: ObjectMeta
+    spec: TokenReviewSpec
+    status: TokenReviewStatus = TokenReviewStatus()
+
+
 class AccessReviewSpec(Slim, frozen=True, kw_only=True):
-    """Who is meant. Groups are not looked up: those that the account would have are to be named."""
+    """The account. The API server does not look up its groups, so they are given here."""
 
     user: str
     groups: list[str] = []
@@ -24,13 +54,13 @@ class AccessReviewSpec(Slim, frozen=True, kw_only=True):
 
 
 class AccessReviewStatus(Slim, frozen=True, kw_only=True):
-    """The answer; *allowed* is None where there is none."""
+    """The answer; *allowed* is None where there is no answer."""
 
     allowed: bool | None = None
 
 
 class AccessReview(Slim, frozen=True, kw_only=True):
-    """May this account do that? The answer is the object that its creation returns."""
+    """Whether an account has a right. The answer is in the object that its creation returns."""
 
     metadata: ObjectMeta
     spec: AccessReviewSpec
@@ -38,8 +68,8 @@ class AccessReview(Slim, frozen=True, kw_only=True):
 
 
 class SubjectAccessReview(AccessReview, frozen=True, kw_only=True):
-    """Asked about the cluster."""
+    """A review for the whole cluster."""
 
 
 class LocalSubjectAccessReview(AccessReview, frozen=True, kw_only=True):
-    """Asked about one namespace: who administers that may ask, without a right on the cluster."""
+    """A review for one namespace. It needs no right on the cluster."""

@@ -1,4 +1,4 @@
-"""What is remembered of how a gang saves. Values only; `healthd.core.checkpoint.precheck` judges them."""
+"""What is recorded about the checkpoints that a gang saves. `healthd.core.checkpoint.precheck` judges these values."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import msgspec
 from healthd.core.untrusted import LARGEST_STEP, Moment, Step
 
 KEPT_SAVES = 12
-"""Enough to know what is usual; small enough for an annotation."""
+"""Enough to know what is usual, and small enough for an annotation."""
 LONGEST_WRITE = 1e9
 """Seconds."""
 
 
 class Concern(StrEnum):
-    """What may be wrong with the saving of a gang."""
+    """What may be wrong with the checkpoints of a gang."""
 
     LATE = "late"
-    """No good checkpoint for much longer than usual."""
+    """There has been no good checkpoint for much longer than usual."""
     REFUSED = "refused"
-    """The newest one would not be resumed from."""
+    """healthd would not resume from the newest one."""
     SLOWER = "slower"
-    """Writing one takes much longer than it did."""
+    """Writing one takes much longer than before."""
     FULL = "full"
-    """There is room for only a few more."""
+    """The store has room for only a few more."""
 
 
 class Save(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -38,21 +38,21 @@ class Save(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
 
 class Saves(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What is remembered of a gang's saving, on its root; the good ones oldest first."""
+    """What is recorded about a gang's checkpoints, on its root. The good ones are listed oldest first."""
 
     watched_since: Moment | None = None
-    """When its checkpoints were first looked at; None: nobody has, or it was not written down yet."""
+    """When its checkpoints were first read; None: not yet, or not recorded yet."""
     good: Annotated[list[Save], msgspec.Meta(max_length=KEPT_SAVES)] = []
     refused: str = ""
-    """The newest one, where it was not good at the last look."""
+    """The newest one, if it was not good at the last check."""
     why_refused: str = ""
     refused_since: Moment | None = None
-    """Since when the same one is refused: one that is being written is refused, too, for a while."""
+    """Since when this one is refused. A checkpoint that is being written is also refused for a while."""
     none_loads: bool = False
-    """At the last look there was something, and nothing of it would be resumed from: a fault would hold the gang."""
+    """At the last check there were checkpoints and none of them was good: a fault would hold the gang."""
     concerns: Annotated[list[Concern], msgspec.Meta(max_length=len(Concern))] = []
-    """Those that stood at the last look, so that each is told once."""
+    """The concerns at the last check, so that each is reported once."""
 
 
 NO_SAVES = Saves()
-"""Nobody has looked."""
+"""Not checked yet."""

@@ -6,10 +6,23 @@ from typing import Any
 
 import msgspec
 
-from healthd.core.api.meta import Condition, ObjectMeta, Slim
+from healthd.core.api.meta import Condition, ObjectMeta, OwnerReference, Slim
 from healthd.core.api.nodes import Toleration
 from healthd.core.api.pods import PodTemplate
 from healthd.core.untrusted import Moment
+
+TRIAL = "Trial"
+"""The kind of a trial of Katib. It makes one job, and reads how that ends."""
+
+
+_MAY_OWN_A_ROOT = {"CronJob": "batch/", TRIAL: "kubeflow.org/"}
+"""Kinds that create their objects and never change them again, each with its API group."""
+
+
+def may_own_a_root(owner: OwnerReference) -> bool:
+    """Whether what *owner* has made is topmost: other controllers undo changes to what they own."""
+    group = _MAY_OWN_A_ROOT.get(owner.kind)
+    return group is not None and owner.api_version.startswith(group)
 
 
 class JobSpec(Slim, frozen=True, kw_only=True):
@@ -20,11 +33,12 @@ class JobSpec(Slim, frozen=True, kw_only=True):
     completions: int | None = None
     completion_mode: str = "NonIndexed"
     backoff_limit: int = 6
+    managed_by: str = ""
     template: PodTemplate = PodTemplate()
 
 
 class JobStatus(Slim, frozen=True, kw_only=True):
-    """The Job controller's word. `failed` counts pods that failed by themselves, never those deleted by suspend."""
+    """The status from the Job controller. `failed` counts pods that failed by themselves, not deleted ones."""
 
     active: int = 0
     ready: int = 0
@@ -53,11 +67,12 @@ class JobSetSpec(Slim, frozen=True, kw_only=True):
     """
 
     suspend: bool = False
+    managed_by: str = ""
     replicated_jobs: list[dict[str, Any]] = []
 
 
 class ReplicatedJobStatus(Slim, frozen=True, kw_only=True):
-    """The JobSet controller's word about the Jobs of one of its parts. `active` counts Jobs with pods."""
+    """The status of the Jobs of one replicatedJob. `active` counts Jobs with pods."""
 
     name: str
     ready: int = 0
@@ -65,7 +80,7 @@ class ReplicatedJobStatus(Slim, frozen=True, kw_only=True):
 
 
 class JobSetStatus(Slim, frozen=True, kw_only=True):
-    """The JobSet controller's word. `restarts` counts those that its own failure policy made."""
+    """The status from the JobSet controller. `restarts` counts those of its own failure policy."""
 
     restarts: int = 0
     conditions: list[Condition] = []
@@ -81,7 +96,7 @@ class JobSet(Slim, frozen=True, kw_only=True):
 
 
 class ClaimRetention(Slim, frozen=True, kw_only=True):
-    """What becomes of the volumes of pods that a StatefulSet is scaled down by: `Retain` or `Delete`."""
+    """What happens to the volumes of the pods that a scale-down removes: `Retain` or `Delete`."""
 
     when_scaled: str = "Retain"
 
@@ -96,7 +111,7 @@ class StatefulSetSpec(Slim, frozen=True, kw_only=True):
 
 
 class StatefulSetStatus(Slim, frozen=True, kw_only=True):
-    """The StatefulSet controller's word: about which generation, and how many pods there are."""
+    """The status from the StatefulSet controller: the generation that it describes, and the number of pods."""
 
     observed_generation: int = 0
     replicas: int = 0
@@ -104,7 +119,7 @@ class StatefulSetStatus(Slim, frozen=True, kw_only=True):
 
 
 class StatefulSet(Slim, frozen=True, kw_only=True):
-    """Pods with names that stay. It never ends by itself."""
+    """Pods with stable names. It never ends by itself."""
 
     metadata: ObjectMeta
     spec: StatefulSetSpec = StatefulSetSpec()
@@ -112,7 +127,7 @@ class StatefulSet(Slim, frozen=True, kw_only=True):
 
 
 class Manifest(Slim, frozen=True, kw_only=True):
-    """An object with everything that its maker wrote: *spec* as it was read. Not for objects that there are many of."""
+    """An object with its *spec* unparsed, so that nothing is lost. Not for kinds with many objects."""
 
     metadata: ObjectMeta
     spec: dict[str, Any] = {}
@@ -135,51 +150,62 @@ class _PodShape(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PodManifest(Manifest, frozen=True, kw_only=True):
-    """A pod as it was written, to remember it and make it again."""
+    """A pod with its spec unparsed, from which healthd can create it again."""
 
     def __post_init__(self) -> None:
-        """Raises ValidationError for a spec of another shape than what is read of it."""
+        """Raises ValidationError if the fields that healthd reads have another shape."""
         msgspec.convert(self.spec, _PodShape)
 
 
 class JobManifest(Manifest, frozen=True, kw_only=True):
-    """A Job as it was written."""
+    """A Job with its spec unparsed."""
 
 
 class JobSetManifest(Manifest, frozen=True, kw_only=True):
-    """A JobSet as it was written."""
+    """A JobSet with its spec unparsed."""
 
 
 class StatefulSetManifest(Manifest, frozen=True, kw_only=True):
-    """A StatefulSet as it was written."""
+    """A StatefulSet with its spec unparsed."""
+
+
+class CustomObject(Slim, frozen=True, kw_only=True):
+    """
+    An object of a kind that is described by data. Its spec and status are as they were read: a tenant may have written
+    anything there. Each kind has a type of its own, a subclass (`healthd.core.api.resources.custom_type`).
+    """
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
 
 
 class PodGangMember(Slim, frozen=True, kw_only=True):
-    """One pod of a gang that nothing else owns."""
+    """One pod of a gang of plain pods."""
 
     name: str
-    """It keeps it when it is made again."""
+    """Its name, which it keeps when it is created again."""
     uid: str = ""
-    """Of the pod that has the name now; empty while there is none."""
+    """The uid of the pod that has this name now; empty while there is none."""
 
 
 class PodGangSpec(Slim, frozen=True, kw_only=True):
-    """What healthd remembers of pods that nobody would make again."""
+    """What healthd stores about pods that no controller would create again."""
 
     members: list[PodGangMember] = []
-    """Its pods."""
+    """The pods of the gang."""
     size: int = 0
-    """How many of them run at once."""
+    """How many of them run at the same time."""
     manifests: str = ""
-    """The manifests by name, as their maker wrote them: JSON, compressed by gzip, in base64."""
+    """The manifests of the pods by name: JSON, compressed by gzip, in base64."""
 
 
 class PodGang(Slim, frozen=True, kw_only=True):
     """
     healthd.dev/v1alpha1: the root of a gang of plain pods, named as the gang.
 
-    Made by healthd when it first sees pods with the label `healthd.dev/gang` that ask for restarts. It belongs to these
-    pods: when all of them are deleted, it goes too.
+    healthd creates it when it first sees pods with the label `healthd.dev/gang` that ask for restarts. These pods own
+    it: when all of them are deleted, it is deleted too.
     """
 
     metadata: ObjectMeta

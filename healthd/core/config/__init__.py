@@ -16,12 +16,16 @@ from healthd.core.config.base import Policy
 from healthd.core.config.breaker import BreakerPolicy
 from healthd.core.config.checkpoints import CheckpointsPolicy, PrecheckPolicy
 from healthd.core.config.durations import format_duration, parse_duration
+from healthd.core.config.gang_kinds import GangsPolicy, KindDescription, PodsDescription, Trap
 from healthd.core.config.gangs import HangPolicy, RecoveryPolicy, StartFresh
+from healthd.core.config.heartbeat import HeartbeatMethod, HeartbeatPolicy
 from healthd.core.config.nodes import GiveBack, JudgePolicy, QuarantinePolicy
 from healthd.core.config.process import HttpPolicy, LeaderPolicy, LogFormat, LogLevel, LogPolicy
+from healthd.core.config.remediation import RemediationPolicy
 from healthd.core.config.replaced import REPLACED
 from healthd.core.config.site_rules import SiteRule
 from healthd.core.config.sources import ForeignPolicy, KernelLogPolicy, KernelLogSource, ProbesPolicy
+from healthd.core.config.web import WebAccess, WebPolicy
 
 __all__ = [
     "REPLACED",
@@ -30,26 +34,35 @@ __all__ = [
     "CheckpointsPolicy",
     "Config",
     "ForeignPolicy",
+    "GangsPolicy",
     "GiveBack",
     "HangPolicy",
+    "HeartbeatMethod",
+    "HeartbeatPolicy",
     "HttpPolicy",
     "JudgePolicy",
     "KernelLogPolicy",
     "KernelLogSource",
+    "KindDescription",
     "LeaderPolicy",
     "LogFormat",
     "LogLevel",
     "LogPolicy",
+    "PodsDescription",
     "Policy",
     "PrecheckPolicy",
     "ProbesPolicy",
     "QuarantinePolicy",
     "RecoveryPolicy",
+    "RemediationPolicy",
     "SinkKind",
     "SinkPolicy",
     "SiteRule",
     "StartFresh",
     "TeamPolicy",
+    "Trap",
+    "WebAccess",
+    "WebPolicy",
     "format_duration",
     "parse_duration",
 ]
@@ -71,9 +84,11 @@ class Config(Policy, frozen=True, kw_only=True):
         ),
     ] = "/"
     quarantine: QuarantinePolicy = QuarantinePolicy()
+    remediation: RemediationPolicy = RemediationPolicy()
     recovery: RecoveryPolicy = RecoveryPolicy()
     breaker: BreakerPolicy = BreakerPolicy()
     hang: HangPolicy = HangPolicy()
+    gangs: GangsPolicy = GangsPolicy()
     judge: JudgePolicy = JudgePolicy()
     kernel_log: KernelLogPolicy = KernelLogPolicy()
     probes: ProbesPolicy = ProbesPolicy()
@@ -81,6 +96,15 @@ class Config(Policy, frozen=True, kw_only=True):
     precheck: PrecheckPolicy = PrecheckPolicy()
     leader: LeaderPolicy = LeaderPolicy()
     http: HttpPolicy = HttpPolicy()
+    web: WebPolicy = WebPolicy()
     log: LogPolicy = LogPolicy()
     foreign: ForeignPolicy = ForeignPolicy()
     alerts: AlertsPolicy = AlertsPolicy()
+    heartbeat: HeartbeatPolicy = HeartbeatPolicy()
+
+    def __post_init__(self) -> None:
+        if self.remediation.at_once and self.quarantine.give_back is not GiveBack.REPAIRED:
+            raise ValueError(
+                "remediation.at_once needs quarantine.give_back: repaired. With `mended` an agent gives its node back "
+                "as soon as the reset has ended the finding, before anything was checked"
+            )

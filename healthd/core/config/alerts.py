@@ -156,8 +156,19 @@ class TeamPolicy(Policy, frozen=True, kw_only=True):
 
 
 class AlertsPolicy(Policy, frozen=True, kw_only=True):
-    """Who is alerted to what. Without `sinks` there are no incidents. docs/alerting.md has examples."""
+    """Who is alerted to what. Without `sinks` there are no incidents. docs/monitoring/alerting.md has examples."""
 
+    cluster: Annotated[
+        str,
+        Meta(
+            description="The name of this cluster: the beginning of each key, a label, and in the text. Two clusters "
+            "that alert to one service need names that differ. Empty, the default: the uid of the namespace "
+            "`kube-system`; for `healthd run`, the name of the host. An incident keeps the name under which it was "
+            "opened.",
+            pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,62})?$",
+            extra={"shape": "up to 63 letters, digits, dots, hyphens and underscores"},
+        ),
+    ] = ""
     sinks: Annotated[
         tuple[SinkPolicy, ...],
         Meta(

@@ -53,8 +53,8 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
         timedelta,
         span(
             "How long the ranks of a stopped gang have between SIGTERM and SIGKILL. 30 s is what Kubernetes gives. "
-            "Make it longer only if the job saves a checkpoint when it is told to stop: ranks that wait for a dead "
-            "peer use it up to the end."
+            "Make it longer only if the job saves a checkpoint on SIGTERM: ranks that wait for a dead peer use it up "
+            "to the end."
         ),
     ] = timedelta(seconds=30)
     start_deadline: Annotated[
@@ -78,8 +78,8 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
         timedelta | None,
         span(
             "After this time without proof that the old ranks are gone, start anyway. `null`, the default, holds the "
-            "gang and pages a person instead: a rank that still runs on a node which nobody can reach may overwrite "
-            "the checkpoints of the new one. Set it only where storage itself keeps old writers out.",
+            "gang and pages a person instead: a rank that still runs on an unreachable node may overwrite the "
+            "checkpoints of the new one. Set it only where storage itself keeps old writers out.",
             at_least=timedelta(minutes=1),
         ),
     ] = None
@@ -99,6 +99,22 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
             at_least=timedelta(milliseconds=50),
         ),
     ] = timedelta(seconds=10)
+    grow_after: Annotated[
+        timedelta,
+        span(
+            "A gang that healthd made smaller, and that has the annotation `healthd.dev/grow-back`, grows back "
+            "when nodes for its missing members have been good and free for so long: a node that comes and goes is no "
+            "gain."
+        ),
+    ] = timedelta(minutes=5)
+    grow_every: Annotated[
+        timedelta,
+        span(
+            "The least time between the last recovery of a gang and the restart by which it grows back. Each such "
+            "restart stops a gang that runs, for some minutes.",
+            at_least=timedelta(minutes=1),
+        ),
+    ] = timedelta(minutes=30)
     spare_like: Annotated[
         tuple[str, ...],
         Meta(
@@ -133,6 +149,21 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
     ] = timedelta(days=30)
 
 
+class SilenceMode(StrEnum):
+    """What to do when all members of a gang have fallen silent."""
+
+    IGNORE = "ignore"
+    TELL = "tell"
+    RESTART = "restart"
+
+
+class StragglerMode(StrEnum):
+    """What to do about a rank that the others wait for."""
+
+    IGNORE = "ignore"
+    REPORT = "report"
+
+
 class HangPolicy(Policy, frozen=True, kw_only=True):
     """When silence means that a gang hangs. Judged by the gang's own rhythm, never by a fixed time alone."""
 
@@ -163,6 +194,26 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
             "Silence allowed before an attempt's first new step, where that is more: loading a checkpoint, joining "
             "the others and compiling are not the gang's rhythm. While its rhythm is not known yet, a gang hangs when "
             "for so long no rank printed anything or used a processor, as in an `init_process_group` that never "
-            "returns; at least `floor`. That is seen in `healthd run`; on Kubernetes nobody sees it."
+            "returns; at least `floor`. Only `healthd run` sees that; on Kubernetes it is not detected."
         ),
     ] = timedelta(minutes=30)
+    silence: Annotated[
+        SilenceMode,
+        Meta(
+            description="What to do when every rank has stopped doing what it did each second before, for five of its "
+            "periods and 10 s at least (docs/hangs.md). `tell`: `healthd run` prints a warning and notifies; on "
+            "Kubernetes there are an Event, an alert and a metric. `restart`: the gang is restarted, once it has saved "
+            "often enough to know its pauses. `ignore`: silence is not looked at. The annotation `healthd.dev/hang` on "
+            "a gang overrides it. The default only tells, because a false restart costs more than a late one. The "
+            "clock of checkpoints (`factor`, `floor`) goes on in any case."
+        ),
+    ] = SilenceMode.TELL
+    stragglers: Annotated[
+        StragglerMode,
+        Meta(
+            description="What `healthd run` does when one rank has been slower than its peers by a tenth or more for "
+            "about two minutes (docs/hangs.md). `report`: a warning and a notification. `ignore`: ranks are not "
+            "compared. Nothing is restarted for it. Ranks are compared by the samples that `silence` needs, so with "
+            "`silence: ignore` they are not compared."
+        ),
+    ] = StragglerMode.REPORT

@@ -17,7 +17,7 @@ class GiveBack(StrEnum):
     MENDED = "mended"
     """When everything that took it out has ended: by a reset, a reboot or a repair, as each finding says."""
     REPAIRED = "repaired"
-    """Also that only once somebody has said that it was repaired."""
+    """Only once it was also declared repaired."""
 
 
 class QuarantinePolicy(Policy, frozen=True, kw_only=True):
@@ -69,8 +69,8 @@ class QuarantinePolicy(Policy, frozen=True, kw_only=True):
         GiveBack,
         Meta(
             description="When a node in quarantine comes back. `mended`: as soon as what took it out has ended, "
-            "such as by the reset that an XID asks for. `repaired`: not before somebody says `healthd repair NODE` "
-            "as well, best with the report of a check (docs/check.md), however its findings ended."
+            "such as by the reset that an XID asks for. `repaired`: not before `healthd repair NODE` "
+            "either, best with the report of a check (docs/check.md), however its findings ended."
         ),
     ] = GiveBack.MENDED
 
@@ -81,7 +81,7 @@ class JudgePolicy(Policy, frozen=True, kw_only=True):
     application's turn out to be the device's.
 
     For the latter, `app_distinct_jobs` jobs must have had such a fault on one GPU within a day. (A finding keeps its
-    newest five pieces of evidence, so no more jobs than that can be told apart.)
+    newest five pieces of evidence, so it can count at most five jobs.)
     """
 
     app_distinct_jobs: Annotated[

@@ -49,8 +49,8 @@ class KernelLogPolicy(Policy, frozen=True, kw_only=True):
         bool,
         Meta(
             description="Also believe lines that a process, not the kernel, wrote to the log. For tests and the demo "
-            "only: with it, whoever may write to the log can take the node out of service. Shown loudly "
-            "while it is on.",
+            "only: with it, any process that may write to the log can take the node out of service. A warning "
+            "shows while it is on.",
         ),
     ] = False
 
@@ -87,9 +87,16 @@ class ProbesPolicy(Policy, frozen=True, kw_only=True):
         str,
         Meta(
             description="The page of the node's own dcgm-exporter, such as `http://${NODE_IP}:9400/metrics`; it is "
-            "heard as a second witness. Environment variables are filled in. Empty: there is none."
+            "a second source. Environment variables are filled in. Empty: there is none."
         ),
     ] = ""
+    rhythms: Annotated[
+        bool,
+        Meta(
+            description="Whether the busy pods of a node are sampled once a second, by their control groups, to see "
+            "when one no longer does what it usually does (docs/hangs.md)."
+        ),
+    ] = True
     off: Annotated[
         tuple[str, ...],
         Meta(description="Sources that are not read, such as `nvml`. The metric `healthd_probe_up` names them."),

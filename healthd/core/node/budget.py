@@ -52,15 +52,20 @@ def _number(node_name: str) -> int:
 
 def slot_sets(node: Node, policy: QuarantinePolicy) -> tuple[SlotSet, ...]:
     """Every set in which *node* needs a slot: the cluster's, and its failure domain's if domains have a limit."""
-    sets = [SlotSet("cluster", _names("cluster", policy.budget))]
     domain = node.metadata.labels.get(policy.domain_label, "")
-    if policy.per_domain > 0 and domain:
-        sets.append(SlotSet(domain, _names(f"domain-{_dns_label(domain)}", policy.per_domain)))
+    return limits_of("healthd-quarantine", policy.budget, policy.per_domain, domain)
+
+
+def limits_of(prefix: str, budget: int, per_domain: int, domain: str) -> tuple[SlotSet, ...]:
+    """The limit of the cluster, and that of *domain* where there is one. Names of slots begin with *prefix*."""
+    sets = [SlotSet("cluster", _names(f"{prefix}-cluster", budget))]
+    if per_domain > 0 and domain:
+        sets.append(SlotSet(domain, _names(f"{prefix}-domain-{_dns_label(domain)}", per_domain)))
     return tuple(sets)
 
 
-def _names(scope: str, size: int) -> tuple[str, ...]:
-    return tuple(f"healthd-quarantine-{scope}-{number}" for number in range(size))
+def _names(stem: str, size: int) -> tuple[str, ...]:
+    return tuple(f"{stem}-{number}" for number in range(size))
 
 
 def _dns_label(text: str) -> str:

@@ -16,6 +16,7 @@ import msgspec
 
 from healthd.core.api import (
     ANNOTATION_QUARANTINE,
+    ANNOTATION_REPAIRED,
     TAINT_QUARANTINED,
     Node,
     Taint,
@@ -194,3 +195,11 @@ def _was_repaired(findings: Sequence[Finding], ours: Record, repaired: datetime 
 def _taint_value(finding_id: str) -> str:
     """The rule, in the characters that a taint value may hold."""
     return finding_id.rsplit("/", 1)[-1][:63]
+
+
+def repaired_at(node: Node) -> datetime | None:
+    """When a person marked *node* as repaired. None when none did or the time cannot be parsed."""
+    try:
+        return msgspec.convert(node.metadata.annotations.get(ANNOTATION_REPAIRED), Moment | None)
+    except msgspec.ValidationError:
+        return None

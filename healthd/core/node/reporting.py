@@ -7,12 +7,13 @@ written later. Data that only the agent itself needs after a restart is written 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
-from healthd.core.api import KernelLogCursor, NodeHealth, NodeHealthStatus
+from healthd.core.api import KernelLogCursor, NodeHealth, NodeHealthStatus, PodRhythm
+from healthd.core.api.health import MemberState
 
 PODS_AFTER = timedelta(seconds=2)
 """Between two writes for pods that began or ended."""
@@ -20,6 +21,9 @@ DETAILS_AFTER = timedelta(seconds=30)
 """Between two writes for repeated findings or lost records."""
 GROWTH_AFTER = timedelta(minutes=15)
 """Between two writes for port counters that grow by another power of two: new work changes them on many nodes."""
+RHYTHMS_AFTER = timedelta(minutes=5)
+"""Between two writes for pods whose rhythm became known. Their periods, which are learned anew all the time, take
+GROWTH_AFTER."""
 CURSOR_AFTER = timedelta(minutes=1)
 CURSOR_STRIDE = 256
 """
@@ -66,19 +70,36 @@ def write_at(
     if _is_far(stored.cursor, known.cursor):
         return written + CURSOR_AFTER
     refresh = (stored.seen_at or written - refresh_after) + refresh_after
-    return refresh if stored.nics == known.nics else min(refresh, written + GROWTH_AFTER)
+    return min([refresh, *(written + wait for wait in _waits_of_growth(stored, known))])
+
+
+def quiet_pods(rhythms: Iterable[PodRhythm]) -> list[PodRhythm]:
+    """
+    The pods that have done nothing for longer than their rhythm allows, as far as others act on it: without numbers.
+    """
+    quiet = (rhythm for rhythm in rhythms if rhythm.state in {MemberState.WAITING, MemberState.SILENT})
+    return [PodRhythm(uid=rhythm.uid, state=rhythm.state, since=rhythm.since) for rhythm in quiet]
 
 
 def _what_others_act_on(status: NodeHealthStatus) -> tuple[object, ...]:
     findings = [(finding.id, finding.quarantines, finding.cleared_at) for finding in status.findings]
     ports = [(nic.pci, nic.port, nic.rail) for nic in status.nics]
-    return status.verdict, status.message, findings, status.inventory, ports, status.boot_id, status.repair_seen
+    quiet = quiet_pods(status.rhythms)
+    return status.verdict, status.message, findings, status.inventory, ports, status.boot_id, status.repair_seen, quiet
 
 
 def _details(status: NodeHealthStatus) -> NodeHealthStatus:
-    """The status without the cursor and without the growth of counters."""
+    """The status without the cursor, the growth of counters, and the rhythms of pods."""
     ports = [msgspec.structs.replace(nic, growth={}) for nic in status.nics]
-    return msgspec.structs.replace(status, cursor=_NO_CURSOR, nics=ports)
+    return msgspec.structs.replace(status, cursor=_NO_CURSOR, nics=ports, rhythms=[])
+
+
+def _waits_of_growth(stored: NodeHealthStatus, known: NodeHealthStatus) -> Iterator[timedelta]:
+    """How long after a write each change is written that nothing waits for."""
+    if [rhythm.uid for rhythm in stored.rhythms] != [rhythm.uid for rhythm in known.rhythms]:
+        yield RHYTHMS_AFTER
+    if (stored.nics, stored.rhythms) != (known.nics, known.rhythms):
+        yield GROWTH_AFTER
 
 
 def _is_far(stored: KernelLogCursor, known: KernelLogCursor) -> bool:

@@ -24,7 +24,9 @@ from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.fence import CLOCKS_DIFFER
 from healthd.core.recovery.gang import UNREADABLE
+from healthd.core.recovery.growth import is_planned
 from healthd.core.recovery.spares import is_ready
+from healthd.core.recovery.suspicion import SAME_PLACE
 from healthd.core.recovery.terms import KUBERNETES, Terms
 
 OPEN = "the breaker is open"
@@ -76,6 +78,8 @@ def hold_of(status: RecoveryStatus) -> Hold | None:
         return Hold.BREAKER
     if status.message.startswith(UNREADABLE):
         return Hold.INVALID
+    if status.message.startswith(SAME_PLACE):
+        return Hold.PROGRAM
     return _WAITS_FOR.get(status.held_in or Phase.DETECTED)
 
 
@@ -161,6 +165,8 @@ def _of_others(counts: Mapping[str, _Count], namespace: str, policy: BreakerPoli
 def _by_namespace(recoveries: Iterable[Recovery], policy: BreakerPolicy, now: datetime) -> dict[str, _Count]:
     begun, waiting = Counter[str](), Counter[str]()
     for each in recoveries:
+        if is_planned(each):  # no fault: it shows nothing that is broken
+            continue
         namespace = each.metadata.namespace
         if (at := each.status.let_through) is not None:
             # A time in the future was written by a clock that was ahead. It would hold every recovery for hours.

@@ -14,21 +14,24 @@ be Failed for good within seconds.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
 
-from healthd.core.api import Cause, ObjectMeta, Recovery, RecoverySpec
+from healthd.core.api import Cause, GangRef, ObjectMeta, Recovery, RecoverySpec
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.fencing import fencing
 from healthd.core.recovery.gang import UNREADABLE, GangView, Root, RootOutcome
+from healthd.core.recovery.growth import recorded
 from healthd.core.recovery.planning import choosing, reserving
 from healthd.core.recovery.situation import Decision, Situation, begin, enter, stopped_at
 from healthd.core.recovery.starting import confirming, starting
 from healthd.core.recovery.stepping_aside import stepped_aside
 from healthd.core.recovery.stopping import detected, stopping
+from healthd.core.untrusted import number_or
 
 __all__ = ["Decision", "Situation", "decide", "open_recovery", "stopped_at"]
 
@@ -39,22 +42,36 @@ unique."""
 
 def open_recovery(root: Root, cause: Cause, earlier: Sequence[Recovery] = (), others: Collection[str] = ()) -> Recovery:
     """
-    The Recovery object to create for *cause*. *earlier* are all recoveries of the gang so far.
+    The Recovery object to create for *cause*. *earlier* are all recoveries of the gang so far, the latest first.
 
     Its name follows from the gang and the attempt that it will start. So two controllers that see the same fault
     create the same object, and the API server accepts only one of them. The name of a recovery that ended before it
-    started its attempt (superseded, given up) is not used again: the next one for that attempt gets a number. *others*
-    are the names of recoveries of other gangs, such as an earlier gang with the same name.
+    started its attempt (superseded, given up) is not used again: the next one for that attempt gets the next number,
+    also where a person deleted some of them. *others* are the names of recoveries of other gangs, such as an earlier
+    gang with the same name.
     """
     attempt, gang = root.attempt + 1, root.ref
-    tries = sum(recovery.spec.first_attempt == attempt for recovery in earlier)
+    tries = _next_number([each.metadata.name for each in earlier if each.spec.first_attempt == attempt], gang, attempt)
     number = f"{attempt}-{tries}" if tries else str(attempt)
     names = [f"{gang.name}-{gang.uid[:length]}-{number}" for length in _UID_PREFIXES]
     name = next((name for name in names if name not in others), names[-1])
-    return Recovery(
-        metadata=ObjectMeta(name=name, namespace=root.ref.namespace),
-        spec=RecoverySpec(gang=root.ref, first_attempt=attempt, cause=cause),
+    spec = RecoverySpec(
+        gang=root.ref,
+        first_attempt=attempt,
+        cause=cause,
+        pod_labels=dict(root.hint_labels),
+        shrunk=recorded(earlier, root),
     )
+    return Recovery(metadata=ObjectMeta(name=name, namespace=root.ref.namespace), spec=spec)
+
+
+def _next_number(names: Sequence[str], gang: GangRef, attempt: int) -> int:
+    """The number after those in *names*, of the gang's recoveries that began at *attempt*; the first has none."""
+    numbers = [len(names) - 1]
+    for name, length in itertools.product(names, _UID_PREFIXES):
+        number = name.removeprefix(f"{gang.name}-{gang.uid[:length]}-{attempt}-")
+        numbers.append(number_or(number, 0) if number != name else 0)
+    return 1 + max(numbers)
 
 
 def decide(

@@ -22,6 +22,7 @@ from datetime import timedelta
 from healthd.core.api import Pod, Terminated
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.fence import CLOCKS_DIFFER
+from healthd.core.recovery.growth import is_planned
 from healthd.core.recovery.situation import Situation, stopped_at
 
 FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM})
@@ -32,8 +33,8 @@ NOTHING = timedelta(0)
 
 
 def window_left(s: Situation) -> timedelta:
-    """How much longer to wait for evidence of broken hardware; zero: do not wait."""
-    if blames_node(s.status.causes[-1]):
+    """How much longer to wait for evidence of broken hardware; zero: do not wait, as where nothing failed."""
+    if blames_node(s.status.causes[-1]) or is_planned(s.recovery):
         return NOTHING
     left = s.policy.fault_window - (s.now - stopped_at(s.recovery))
     if not NOTHING < left <= s.policy.fault_window + CLOCKS_DIFFER:  # do not wait for a clock that was set back

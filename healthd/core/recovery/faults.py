@@ -14,10 +14,11 @@ from datetime import datetime, timedelta
 from healthd.core.api import Cause, Node, NodeHealth, Pod, Terminated
 from healthd.core.api.model import CauseKind, Verdict
 from healthd.core.config import HangPolicy
-from healthd.core.node.quarantine import read_record
+from healthd.core.node.quarantine import read_record, repaired_at
 from healthd.core.recovery.foreign_signs import Effect, Sign
 from healthd.core.recovery.gang import GangView, Root, deletion_asked_at, index_of, members, with_seats
 from healthd.core.recovery.progress import NO_PROGRESS, has_rhythm, silence_allowed
+from healthd.core.recovery.suspicion import hang_cause
 from healthd.core.recovery.terms import Terms
 
 LATE = 2.0
@@ -92,7 +93,7 @@ def _unfinished(view: GangView) -> list[Pod]:
     return with_seats(here, root) if len(here) > root.world or any(map(_is_lost, here)) else here
 
 
-_BY_PRIORITY = [CauseKind.HARDWARE, CauseKind.INTERRUPTED, CauseKind.SOFTWARE, CauseKind.HANG]
+_BY_PRIORITY = [CauseKind.HARDWARE, CauseKind.INTERRUPTED, CauseKind.SOFTWARE, CauseKind.HANG, CauseKind.CAPACITY]
 
 
 def blames_node(cause: Cause) -> bool:
@@ -119,7 +120,7 @@ def node_fault(name: str, view: GangView, now: datetime) -> Cause | None:
             at=record.since,
         )
     health = view.health.get(name)
-    if health is not None and health.status.verdict is Verdict.UNHEALTHY:
+    if health is not None and health.status.verdict is Verdict.UNHEALTHY and not _repaired_since(node, health):
         return _unhealthy(node, health, view.terms, now)
     return _foreign(view, name, now)
 
@@ -138,6 +139,14 @@ def _still_advances(view: GangView, sign: Sign, now: datetime) -> bool:
     if progress.at is None or sign.since is None or progress.at <= sign.since or not progress.intervals:
         return False
     return now - progress.at <= timedelta(seconds=LATE * max(progress.intervals))
+
+
+def _repaired_since(node: Node, health: NodeHealth) -> bool:
+    """A person has declared a repair after these faults, and the agent, which judges anew then, has not seen it yet."""
+    repaired, seen = repaired_at(node), health.status.repair_seen
+    if repaired is None or (seen is not None and seen.stamp == repaired):
+        return False
+    return all(f.last_at <= repaired for f in health.status.findings if f.quarantines and f.cleared_at is None)
 
 
 def _unhealthy(node: Node, health: NodeHealth, terms: Terms, now: datetime) -> Cause:
@@ -161,7 +170,7 @@ def _is_history(pod: Pod, present: Sequence[Pod], root: Root) -> bool:
     lost, started = _lost_at(pod), root.started_at
     if lost is None or started is None or lost >= started:
         return False
-    replaced = any(index_of(other) == index_of(pod) and not _is_lost(other) for other in present)
+    replaced = any(index_of(other, root) == index_of(pod, root) and not _is_lost(other) for other in present)
     return replaced or pod.metadata.deletion_timestamp is not None
 
 
@@ -206,18 +215,24 @@ def _rank_failure(pod: Pod, view: GangView, now: datetime) -> Cause:
         ) + message
     return Cause(
         kind=kind,
-        message=f"{view.terms.named(pod.metadata.name, index_of(pod))} {how}",
+        message=f"{view.terms.named(pod.metadata.name, index_of(pod, view.root))} {how}",
         at=ended.finished_at if ended and ended.finished_at else now,
     )
 
 
 def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datetime) -> Cause | None:
-    """A hang is also found when some members have finished: members that wait for them wait for ever."""
+    """
+    A hang is also found when some members have finished: members that wait for them wait for ever.
+
+    Silent members are believed once the gang has saved a few times: by then its usual pauses are known.
+    """
     root = view.root
     if root is None or not policy.enabled or len(present) < root.world:
         return None
     if {pod.status.phase for pod in present} - {"Succeeded"} != {"Running"}:
         return None
+    if view.silence is not None and has_rhythm(root.progress):
+        return hang_cause(view.silence, root.progress.step, view.terms, now)
     allowed, is_known = silence_allowed(root.progress, policy, root.attempt), has_rhythm(root.progress)
     signs = [root.progress.at, view.last_activity, root.started_at]
     if not is_known:

@@ -33,7 +33,15 @@ from healthd.core.api import (
     Pod,
     is_same,
 )
-from healthd.core.recovery.gang import GangView, attempt_of, deletion_asked_at, index_of, is_terminal, will_not_run
+from healthd.core.recovery.gang import (
+    GangView,
+    Root,
+    attempt_of,
+    deletion_asked_at,
+    index_of,
+    is_terminal,
+    will_not_run,
+)
 from healthd.core.recovery.terms import KUBERNETES, Terms
 
 REJECTED = "Pod was rejected: "
@@ -55,12 +63,14 @@ def fence_pods(
     *known* and every further pod that may still write, each with its proof so far, in the order of creation.
 
     A recorded proof stays, so the pod object may be deleted afterwards. A member of the present attempt whose object
-    vanished is also listed, unless it was created before *since*: its last known state proves its end or does not.
+    vanished is also listed, unless it was created before *since*: its last known state proves its end or does not. A
+    pod of an earlier attempt is added only from a fresh list. Its end was proven before the present attempt started,
+    and a stale cache may still have it as alive.
     """
     fenced = {pod.uid: pod for pod in known}
     vanished = [pod for pod in view.deleted if _is_of_this_attempt(pod, view) and not _is_older(pod, since)]
     for pod in sorted((*vanished, *(pod for pod in view.pods if _may_write(pod, view))), key=_age):
-        fenced.setdefault(pod.metadata.uid, _fenced(pod))
+        fenced.setdefault(pod.metadata.uid, _fenced(pod, view.root))
     seen: dict[str, list[Pod]] = {}
     for pod in (*view.deleted, *view.pods):
         seen.setdefault(pod.metadata.uid, []).append(pod)
@@ -71,6 +81,11 @@ def unproven(pods: Sequence[FencedPod], terms: Terms = KUBERNETES) -> list[str]:
     """The pods without proof, for people: the name, and the node if the pod has one."""
     open_ends = [pod for pod in pods if not pod.proof]
     return [terms.named(pod.name, pod.index) + (f" on {pod.node}" if pod.node else "") for pod in open_ends]
+
+
+def has_unread_end(pod: Pod) -> bool:
+    """Its end is not known, or no proof of it was read yet: it has the fence's finalizer."""
+    return not is_terminal(pod) or FINALIZER_FENCE in pod.metadata.finalizers
 
 
 def overridden(pods: Sequence[FencedPod], seen: str) -> list[FencedPod]:
@@ -93,22 +108,27 @@ def _is_of_this_attempt(pod: Pod, view: GangView) -> bool:
     return view.root is not None and attempt_of(pod) == view.root.attempt
 
 
+def _is_of_earlier_attempt(pod: Pod, view: GangView) -> bool:
+    return view.root is not None and attempt_of(pod) < view.root.attempt
+
+
 def _is_older(pod: Pod, since: datetime | None) -> bool:
     created = pod.metadata.creation_timestamp
     return since is not None and created is not None and created < since
 
 
 def _may_write(pod: Pod, view: GangView) -> bool:
-    unread = not is_terminal(pod) or FINALIZER_FENCE in pod.metadata.finalizers
-    return unread or _is_of_this_attempt(pod, view)
+    if _is_of_this_attempt(pod, view):
+        return True
+    return has_unread_end(pod) and (view.is_listed or not _is_of_earlier_attempt(pod, view))
 
 
-def _fenced(pod: Pod) -> FencedPod:
+def _fenced(pod: Pod, root: Root | None) -> FencedPod:
     return FencedPod(
         name=pod.metadata.name,
         uid=pod.metadata.uid,
         node=pod.spec.node_name,
-        index=index_of(pod),
+        index=index_of(pod, root),
         since=max(filter(None, (pod.metadata.creation_timestamp, pod.status.start_time)), default=None),
     )
 
@@ -118,7 +138,7 @@ def _with_proof(fenced: FencedPod, seen: Sequence[Pod], view: GangView, now: dat
         return fenced
     bound = next((pod for pod in seen if pod.spec.node_name), None)
     if bound is not None and not fenced.node:
-        fenced = _fenced(bound)
+        fenced = _fenced(bound, view.root)
     if not fenced.node:
         # A pod that another controller recorded may be missing in this controller's cache: that does not prove it gone.
         never_ran = all(will_not_run(pod) for pod in seen) if seen else view.is_listed

@@ -24,7 +24,10 @@ from healthd.core.api import (
     RejectedCheckpoint,
     Toleration,
 )
+from healthd.core.api.gpu_time import GpuTime
 from healthd.core.api.save_stats import NO_SAVES, Saves
+from healthd.core.config.gangs import SilenceMode
+from healthd.core.hang.silence import Silence
 from healthd.core.recovery.foreign_signs import Sign
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.core.recovery.terms import KUBERNETES, Terms
@@ -67,7 +70,10 @@ class GangOptions:
     checkpoint_format: str = ""
     max_no_advance: int | None = None
     min_nodes: int | None = None
+    grow_back: bool = False
     fence_timeout: timedelta | None = None
+    hang: SilenceMode | None = None
+    """What to do when all members fall silent; None: what the configuration says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +139,11 @@ class Root:
     options: GangOptions = GangOptions()
     progress: Progress = NO_PROGRESS
     saves: Saves = NO_SAVES
+    silence: Silence | None = None
+    """The last time that all its members fell silent; None: they never did, as far as is known."""
+    gpu_time: GpuTime | None = None
+    """Where the time of its GPUs went; None: it was not counted yet."""
+    created_at: datetime | None = None
     started_at: datetime | None = None
     """When it was last started; None: unknown."""
     gone: tuple[str, ...] = ()
@@ -145,6 +156,18 @@ class Root:
     """The checkpoint that its pod template names, if its kind lets healthd remove it from the template."""
     has_begun: bool = True
     """False while its own controller has not yet observed that it may run: all present members are from earlier."""
+    index_labels: tuple[str, ...] = ()
+    """The labels that number its pods, instead of `INDEX_KEYS`; the joined values identify a member."""
+    hint_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels by which the admission policy knows its pods, where healthd cannot mark their template."""
+    queue: str = ""
+    """The queue of another controller that starts and stops it; empty: it is in none."""
+    unadmitted: str = ""
+    """Why that controller does not let it run now, though it was not stopped; empty: it lets it run."""
+    evicted: bool = False
+    """Whether that controller had let it run and has taken it back, for a reason of its own."""
+    holds_quota: bool = False
+    """Whether it holds quota of its queue. One that is stopped may be started only after it has given this back."""
     terms: Terms = KUBERNETES
     """The words for its parts, for people."""
     invalid: tuple[str, ...] = ()
@@ -165,7 +188,9 @@ class StartHint:
     attempt: int
     checkpoint: ChosenCheckpoint
     placement: Mapping[str, str]
-    """Completion index -> node name. Fewer entries than before shrink the gang."""
+    """Completion index -> node name. Fewer or more entries than before change the size of the gang."""
+    own_size: int | None = None
+    """How many numbered members the gang had before healthd made it smaller; None: it has its own size."""
 
 
 class WitnessReport(NamedTuple):
@@ -250,6 +275,9 @@ class GangView:
     last_work: datetime | None = None
     """When a member was last observed to use a processor, usefully or not; None: unknown."""
 
+    silence: Silence | None = None
+    """What its members use each second shows that it hangs, and it is to be restarted for that."""
+
     @property
     def terms(self) -> Terms:
         """The words for its parts, for people."""
@@ -261,9 +289,12 @@ def attempt_of(pod: Pod) -> int:
     return number_or(pod.metadata.annotations.get(ANNOTATION_ATTEMPT, ""), 0)
 
 
-def index_of(pod: Pod) -> str:
-    """The index that identifies a pod among the members of its gang; empty when it has none."""
+def index_of(pod: Pod, root: Root | None = None) -> str:
+    """The index that identifies a pod among the members of its gang *root*; empty when it has none."""
     meta = pod.metadata
+    if root is not None and root.index_labels:
+        index = "-".join(meta.labels.get(key, "").lower() for key in root.index_labels)
+        return index if all(meta.labels.get(key) for key in root.index_labels) and len(index) <= LONGEST_INDEX else ""
     for keys in INDEX_KEYS:
         marks = [mark for key in keys if (mark := meta.annotations.get(key) or meta.labels.get(key))]
         if len(marks) == len(keys):
@@ -325,7 +356,7 @@ def members(view: GangView) -> tuple[Pod, ...]:
 def with_seats(pods: Collection[Pod], root: Root) -> list[Pod]:
     """The *pods* that the gang still has a place for: a gang that its user made smaller leaves pods behind."""
     seats = {"", *root.seats} if pods else set()
-    return [pod for pod in pods if len(seats) == 1 or index_of(pod) in seats]
+    return [pod for pod in pods if len(seats) == 1 or index_of(pod, root) in seats]
 
 
 def _restart_of(pod: Pod) -> int:

@@ -4,20 +4,21 @@ Where the next attempt runs: every member stays on its node, and only bad nodes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from healthd.core.api import FencedPod, Pod, RecoveryStatus
+from healthd.core.api import FencedPod, Pod, RecoveryStatus, Shrunk
 from healthd.core.config import RecoveryPolicy
 from healthd.core.phrases import some
 from healthd.core.recovery.gang import GangView, Root, attempt_of, with_seats
+from healthd.core.recovery.growth import BESIDE, at_own_size, returned
 from healthd.core.recovery.spares import choose, is_avoided, is_fit, is_spare, is_unknown, obstacles
+from healthd.core.recovery.suspicion import node_to_replace, suspected_nodes, suspicion_text
 from healthd.core.recovery.terms import Terms
 
-BESIDE = "+"
-"""Prefix of the index of a member that is not numbered, such as a launcher: it also needs a node."""
 NO_NODE = "member "
 """Prefix of the placeholder for the node of a member that never had one."""
 
@@ -29,6 +30,8 @@ class PlacementPlan:
     placement: dict[str, str]
     replacements: dict[str, str]
     message: str
+    left_out: tuple[str, ...] = ()
+    """Nodes of the gang that it leaves without a replacement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +42,91 @@ class Shortage:
 
 
 def place(
-    status: RecoveryStatus, view: GangView, root: Root, recovery: str, policy: RecoveryPolicy
+    status: RecoveryStatus,
+    view: GangView,
+    root: Root,
+    recovery: str,
+    policy: RecoveryPolicy,
+    shrunk: Shrunk | None = None,
+    added: Collection[str] = (),
 ) -> PlacementPlan | Shortage:
     """
     Plan the next attempt of the gang whose last attempt had the pods of *status*.
 
-    A node that another detector advises against is replaced when a spare is available, and used when none is.
+    A gang that has left members out, by the record *shrunk*, has them again where there are nodes for them. Members
+    that were *added* so, and found no node, are left out again: their node is not waited for a second time.
+    """
+    root = _without_plans(root, status.pods, added)
+    plan = _place(status, view, root, recovery, policy)
+    whole = at_own_size(root, shrunk)
+    if shrunk is None:
+        return plan
+    back = returned(shrunk, view, {pod.node for pod in status.pods}) if whole is not root else []
+    larger = _place(status, view, whole, recovery, policy, back) if whole is not root else plan
+    chosen = larger if _size(larger) > _size(plan) else plan
+    if isinstance(chosen, Shortage):
+        return chosen
+    gone = [node for node in shrunk.nodes if node not in chosen.placement.values()]
+    message = chosen.message if chosen is plan else _growth_text(chosen, root)
+    return dataclasses.replace(chosen, left_out=tuple(dict.fromkeys([*chosen.left_out, *gone])), message=message)
+
+
+def _without_plans(root: Root, pods: Sequence[FencedPod], added: Collection[str]) -> Root:
+    """*root* without the planned nodes of those *added* members that never had a node."""
+    placed = {pod.index for pod in pods if pod.node}
+    vain = {index for index in added if index not in placed}
+    if not vain:
+        return root
+    return dataclasses.replace(root, placement={i: node for i, node in root.placement.items() if i not in vain})
+
+
+def _size(plan: PlacementPlan | Shortage) -> int:
+    return 0 if isinstance(plan, Shortage) else len(plan.placement)
+
+
+def _growth_text(plan: PlacementPlan, root: Root) -> str:
+    more = len(plan.placement) - root.world
+    return f"grows back from {root.world} to {len(plan.placement)} {root.terms.member}s" if more > 0 else plan.message
+
+
+def _place(
+    status: RecoveryStatus,
+    view: GangView,
+    root: Root,
+    recovery: str,
+    policy: RecoveryPolicy,
+    back: Sequence[str] = (),
+) -> PlacementPlan | Shortage:
+    """
+    The plan for the members that *root* asks for. *back* are nodes that the gang left and may have again.
+
+    A node that another detector advises against is replaced when a spare is available, and used when none is. So is a
+    node that two independent witnesses of a hang suspect (`recovery.suspicion`).
 
     With too few spares the gang shrinks if its owner allowed that (`healthd.dev/min-nodes`), else nothing runs:
     a gang that waits for a missing member wastes every other node.
     """
-    before = _last_places(status.pods, root, view)
+    before = _last_places(status.pods, root, view, back)
     unfit = {
         node for node in before.values() if not is_fit(view.nodes.get(node), view.health.get(node), view.sign_on(node))
     }
     bad = [node for node in dict.fromkeys(before.values()) if node in unfit]
     good = [node for node in before.values() if node not in unfit]
-    doubtful = [node for node in good if is_avoided(node, view)]
-    spares = choose([*bad, *doubtful], view, kept=status.replacements, recovery=recovery, policy=policy, used=good)
+    suspect, last = node_to_replace(status), suspected_nodes(status)
+    doubtful = [node for node in dict.fromkeys(good) if is_avoided(node, view) or node == suspect]
+    spares = choose(
+        [*bad, *doubtful], view, kept=status.replacements, recovery=recovery, policy=policy, used=good, last=last
+    )
+    if any(node not in spares for node in bad):  # doubts give way to what is certain
+        spares = choose(bad, view, kept=status.replacements, recovery=recovery, policy=policy, used=good, last=last)
+    if suspect in good and spares.get(suspect) in last:  # one suspect instead of another is no gain
+        del spares[suspect]
     placement = {index: spares.get(node, node) for index, node in before.items() if node not in unfit or node in spares}
     missing = [node for node in bad if node not in spares]
     if not missing:
-        return PlacementPlan(placement, spares, _plan_text(spares, view, root.terms))
+        text = _plan_text(spares, view, root.terms)
+        text += f"; {suspicion_text(suspect, spares, status)}" if suspect in good else ""
+        return PlacementPlan(placement, spares, text)
     smallest = root.options.min_nodes
     if smallest is None or len(placement) < smallest:
         return Shortage(_shortage(missing, smallest, len(placement), root.terms) + _in_vain(missing[0], view, policy))
@@ -68,7 +134,8 @@ def place(
     beside = {index: node for index, node in placement.items() if index.startswith(BESIDE)}
     compact = {**{str(rank): node for rank, node in enumerate(ranks)}, **beside}
     message = f"no spare for {some(missing)}: shrinks from {root.world} to {len(compact)} {root.terms.member}s"
-    return PlacementPlan(compact, spares, message)
+    left_out = tuple(node for node in missing if not node.startswith(NO_NODE))
+    return PlacementPlan(compact, spares, message, left_out)
 
 
 def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
@@ -85,13 +152,14 @@ def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
     return set(there) if len(there) >= root.world else {*there, *root.placement.values()}
 
 
-def _last_places(pods: Sequence[FencedPod], root: Root, view: GangView) -> dict[str, str]:
+def _last_places(pods: Sequence[FencedPod], root: Root, view: GangView, back: Sequence[str] = ()) -> dict[str, str]:
     """
     The node that each member was on, by index. *pods* are in the order of creation.
 
     For a member that was created again on another node, that is its last node. A member without a node gets a node
-    that the gang has left over; when there is none, its node is the placeholder `member N`, as if that were a bad node.
-    A node that went back into the pool of spares is not the gang's any more: it has to be claimed again.
+    that the gang has left over, or one of *back*; when there is none, its node is the placeholder `member N`, as if
+    that were a bad node. A node that went back into the pool of spares is not the gang's any more: it has to be claimed
+    again.
     """
     if root.indexes == ():
         # The members have no indexes: any numbers are right, and the newest pods are the last members.
@@ -111,7 +179,7 @@ def _last_places(pods: Sequence[FencedPod], root: Root, view: GangView) -> dict[
         if index in indexes and index not in places and not (alone and node in taken):
             places[index] = node
             taken.add(node)
-    left = iter(dict.fromkeys(node for _, node in reversed(stays) if node not in taken))
+    left = iter(dict.fromkeys([*(node for _, node in reversed(stays) if node not in taken), *back]))
     return {index: places.get(index) or next(left, f"{NO_NODE}{index}") for index in indexes}
 
 

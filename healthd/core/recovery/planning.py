@@ -6,11 +6,12 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from healthd.core.api import Attempt, ChosenCheckpoint
+from healthd.core.api import Attempt, ChosenCheckpoint, Shrunk
 from healthd.core.api.model import Phase
 from healthd.core.recovery.actions import ClaimSpare
 from healthd.core.recovery.evidence import window_left
 from healthd.core.recovery.fence import CLOCKS_DIFFER
+from healthd.core.recovery.growth import added_members, left_out_of, record_of
 from healthd.core.recovery.placement import Shortage, place
 from healthd.core.recovery.replacement_nodes import is_claimed
 from healthd.core.recovery.resume_point import choose
@@ -39,10 +40,11 @@ def reserving(s: Situation) -> Decision:
         if s.refusal:
             return s.hold(s.refusal)
         return Decision(record=replace(s.status, let_through=s.now), reason="the breaker lets it through")
-    left = s.status.not_before - s.now if s.status.not_before is not None else timedelta(0)
-    if timedelta(0) < left <= s.policy.backoff_max + CLOCKS_DIFFER:
-        return Decision(reason="backing off", recheck=left)
-    plan = place(s.status, s.view, s.root, s.name, s.policy)
+    wait = s.status.not_before - s.now if s.status.not_before is not None else timedelta(0)
+    if timedelta(0) < wait <= s.policy.backoff_max + CLOCKS_DIFFER:
+        return Decision(reason="backing off", recheck=wait)
+    shrunk = left_out_of(s.recovery, s.root)
+    plan = place(s.status, s.view, s.root, s.name, s.policy, shrunk, added_members(s.recovery, s.root))
     if isinstance(plan, Shortage):
         return s.hold(plan.message)
     if (plan.placement, plan.replacements) != (s.status.placement, s.status.replacements):
@@ -54,9 +56,10 @@ def reserving(s: Situation) -> Decision:
     if unclaimed:
         return Decision(actions=tuple(unclaimed), reason=plan.message)
     earlier = [attempt for attempt in s.status.attempts if attempt.number != s.status.attempt]
-    return s.enter(Phase.STARTING, plan.message, attempts=[*earlier, _attempt(s)])
+    left = record_of(plan.placement, plan.left_out, s.root, shrunk)
+    return s.enter(Phase.STARTING, plan.message, attempts=[*earlier, _attempt(s, left)])
 
 
-def _attempt(s: Situation) -> Attempt:
+def _attempt(s: Situation, shrunk: Shrunk | None) -> Attempt:
     checkpoint = s.status.checkpoint or ChosenCheckpoint()
-    return Attempt(number=s.status.attempt, checkpoint=checkpoint, placement=s.status.placement)
+    return Attempt(number=s.status.attempt, checkpoint=checkpoint, placement=s.status.placement, shrunk=shrunk)

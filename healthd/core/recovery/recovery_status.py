@@ -28,6 +28,7 @@ from healthd.core.api.model import ENDED, Phase
 from healthd.core.config import format_duration
 from healthd.core.recovery.situation import step_text
 from healthd.core.recovery.spares import reservation
+from healthd.core.recovery.suspicion import suspected_nodes
 
 T = TypeVar("T")
 
@@ -119,13 +120,14 @@ def _hint_now(gang: GangRef, status: RecoveryStatus) -> PodHint | None:
 def _hint(gang: GangRef, status: RecoveryStatus) -> PodHint:
     """The hint for every pod of the attempt that starts next."""
     checkpoint = status.checkpoint or ChosenCheckpoint()
-    prefer = sorted({status.stand_ins.get(node, node) for node in status.placement.values()})
+    planned = {status.stand_ins.get(node, node) for node in status.placement.values()}
+    prefer = sorted(planned - suspected_nodes(status).keys())
     return PodHint(
         attempt=status.attempt,
         resume_from=checkpoint.path,
         resume_step=checkpoint.step if checkpoint.path else -1,
         reserved_for=reservation(gang.name, gang.uid),
-        avoid=[node for node in blamed(status) if node not in prefer][:KEPT_NODES],
+        avoid=[node for node in blamed(status) if node not in planned][:KEPT_NODES],
         prefer=prefer[:KEPT_NODES],
     )
 

@@ -20,6 +20,7 @@ from healthd.core.api import ANNOTATION_PLACEMENT, Node, Pod, RecoveryStatus
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.gang import GangView, members, will_not_run
 from healthd.core.recovery.spares import choose, is_fit, origin, read_claim
+from healthd.core.recovery.suspicion import suspected_nodes
 
 MOST_LEFT = 50
 """Planned nodes without a member. With more, the scheduler is not done yet, or it refuses all members for one cause."""
@@ -66,7 +67,8 @@ def stand_ins(
     lost = [node for node in deserted(status, view, recovery) if _is_lost(node, view)]
     lost = lost[: max(0, late - len(on_their_way))]
     used = in_use | set(claimed.values()) | set(status.placement.values())
-    chosen = choose(lost, view, kept=status.stand_ins, recovery=recovery, policy=policy, used=used)
+    last = suspected_nodes(status)
+    chosen = choose(lost, view, kept=status.stand_ins, recovery=recovery, policy=policy, used=used, last=last)
     return claimed | chosen, [node for node in lost if node not in chosen]
 
 
@@ -96,8 +98,8 @@ def occupant(node: Node, pods: Iterable[Pod]) -> str:
     """
     devices = {resource for resource in node.status.capacity if "/" in resource}
     there = (pod for pod in pods if not will_not_run(pod) and not _is_of_the_node(pod))
-    names = (f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in there if not devices or devices & _held(pod))
-    return min(names, default="")
+    holding = (pod for pod in there if not devices or devices & devices_of(pod))
+    return min((f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in holding), default="")
 
 
 def _refused_since(pod: Pod) -> datetime | None:
@@ -124,7 +126,7 @@ def _is_of_the_node(pod: Pod) -> bool:
     return any(owner.controller and owner.kind in OF_THE_NODE for owner in pod.metadata.owner_references)
 
 
-def _held(pod: Pod) -> set[str]:
-    """The devices that *pod* holds. A limit without a request counts as a request."""
+def devices_of(pod: Pod) -> set[str]:
+    """The extended resources that *pod* holds, such as `nvidia.com/gpu`. A limit without a request counts as one."""
     asked = (amounts for c in pod.spec.containers for amounts in (c.resources.requests, c.resources.limits))
     return {name for amounts in asked for name, amount in amounts.items() if "/" in name and amount != "0"}

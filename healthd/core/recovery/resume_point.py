@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from healthd.core.api import ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
-from healthd.core.api.model import Phase
+from healthd.core.api.model import CauseKind, Phase
 from healthd.core.config import RecoveryPolicy, StartFresh
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.gang import Root
@@ -76,8 +76,8 @@ def _choose_checkpoint(
     A checkpoint that was rejected earlier and has vanished since counts as saved: the gang does not begin again at 0
     because it is gone.
 
-    Counts restarts in a row from the same step. Only restarts without a hardware cause count: healthd must not give up
-    a job because its nodes break.
+    Counts restarts in a row from the same step. Restarts with a hardware cause, and planned ones, do not count:
+    healthd must not give up a job because its nodes break.
     """
     previous = s.view.previous
     seen = _furthest_step(s.root, s.recovery, previous)
@@ -233,7 +233,8 @@ def _restarts_from(checkpoint: ChosenCheckpoint, recovery: Recovery, previous: R
         return 0
     if all(is_beyond(checkpoint, each) for each in (loaded, *status.doubted)):
         return 0
-    return count if any(map(blames_node, causes[-1:])) else count + 1
+    is_free = any(blames_node(cause) or cause.kind is CauseKind.CAPACITY for cause in causes[-1:])
+    return count if is_free else count + 1
 
 
 def _backoff(no_advance: int, policy: RecoveryPolicy) -> timedelta:

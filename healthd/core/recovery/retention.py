@@ -19,9 +19,9 @@ def outdated(
     """
     The recoveries to delete. *living* are the gangs whose roots exist.
 
-    Recoveries that began at the same attempt are kept or deleted together: their number is the count of the existing
-    ones. If one of them were deleted, its name would be free again, and a new fault would be taken for the old one,
-    which another controller has handled already.
+    Recoveries that began at the same attempt are kept or deleted together: the number of the next follows from the
+    existing ones. If the last of them were deleted, its name would be free again, and a new fault would be taken for
+    the old one, which another controller has handled already.
     """
     of_gang: dict[GangRef, list[Recovery]] = defaultdict(list)
     for recovery in recoveries:

@@ -103,12 +103,13 @@ def choose(
     recovery: str,
     policy: RecoveryPolicy,
     used: Collection[str] = (),
+    last: Collection[str] = (),
 ) -> dict[str, str]:
     """
     A spare for each node of *bad*, while there are any: bad node -> spare.
 
     The spare has the same hardware as the node that it replaces, and is the nearest one to it. *used* are nodes that
-    the gang is on already, such as a spare of an earlier attempt.
+    the gang is on already, such as a spare of an earlier attempt. Those in *last* are taken only without another.
     Choices in *kept* stay while their spare is fit, and free or already ours: so a repeated decision gives the same
     result.
     """
@@ -126,7 +127,7 @@ def choose(
         fitting = alike[kind] = [n for n in alike[kind] if n not in taken]
         stands = kept.get(name)
         if fitting:
-            best = min(fitting, key=lambda n: (_doubts(n, view), *_distance(pool[n], model, policy), n))
+            best = min(fitting, key=lambda n: (n in last, _doubts(n, view), *_distance(pool[n], model, policy), n))
             chosen[name] = stands if stands in fitting else best
             taken.add(chosen[name])
     return {name: chosen[name] for name in bad if name in chosen}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -11,25 +12,37 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.recovery.actions import ClaimSpare, StartGang
 from healthd.core.recovery.faults import DISK_FULL
 from healthd.core.recovery.gang import StartHint, index_of, members, with_seats
+from healthd.core.recovery.growth import added_members, is_planned, left_out_of
 from healthd.core.recovery.placement import Shortage, place
 from healthd.core.recovery.progress import is_beyond
 from healthd.core.recovery.replacement_nodes import is_claimed, stand_ins, stranded
 from healthd.core.recovery.resume_point import report_unread
 from healthd.core.recovery.situation import Decision, Situation, step_text
 from healthd.core.recovery.stopping import members_to_fence
+from healthd.core.recovery.suspicion import SAME_PLACE, in_same_place
+
+ADMITTED_WITHIN = timedelta(seconds=15)
+"""How long a queue may take before a recovery says that it waits for it."""
+QUEUED = "its queue does not let it run"
+"""Prefix of the reason of a recovery that is held because it waits for its queue."""
 
 
 def starting(s: Situation) -> Decision:
     """Start the gang once, and wait until every member runs."""
-    if s.root.attempt < s.status.attempt:
+    if why := _held_by_queue(s):
+        return _queued(s, why)
+    if s.status.phase is Phase.HELD and s.status.message.startswith(QUEUED):
+        return s.enter(Phase.STARTING, "its queue lets it run")
+    if s.root.attempt < s.status.attempt or s.stopped_by_us:  # a start may be more than one write
         return _start(s)
     if faulted := _faulted_again(s):
         return faulted
     running = _running(s)
-    if running >= s.root.world:
+    if running >= max(s.root.world, 1):  # what an object below the root says may come later
         return s.enter(Phase.CONFIRMING, f"{running} {s.terms.member}s run", attempts=_with_places(s))
-    waited = s.now - (s.status.phase_since or s.now)
-    if waited >= s.policy.start_deadline:
+    waited = s.now - _started_at(s)
+    deadline = _deadline(s)
+    if waited >= deadline:
         cause = Cause(
             kind=CauseKind.SOFTWARE,
             message=f"only {running} of {s.root.world} {s.terms.member}s ran after {waited}",
@@ -40,8 +53,38 @@ def starting(s: Situation) -> Decision:
     missing = "" if made >= s.root.world else f"; {s.root.ref.kind} {s.root.ref.name} has made {made} so far"
     message = f"{running} of {s.root.world} {s.terms.member}s run{missing}"
     late, until_next = stranded(s.view, s.now)
-    until = [s.policy.start_deadline - waited, *([until_next] if until_next else [])]
+    until = [deadline - waited, *([until_next] if until_next else [])]
     return _helped(s, late) or Decision(reason=message, recheck=min(until))
+
+
+def _deadline(s: Situation) -> timedelta:
+    """A gang that could run with fewer members waits less long for a node that it hoped to have again."""
+    return s.policy.start_deadline / 3 if is_planned(s.recovery) else s.policy.start_deadline
+
+
+def _held_by_queue(s: Situation) -> str:
+    """Why it cannot start yet, or has started and does not run; empty where no queue is in the way."""
+    if s.stopped_by_us and s.root.holds_quota:
+        return "the quota that it had before its stop is not back yet"
+    return s.root.unadmitted
+
+
+def _queued(s: Situation, why: str) -> Decision:
+    """Its queue takes a moment to let it run again, or as long as others have its quota."""
+    waited = s.now - (s.status.phase_since or s.now)
+    if s.status.phase is not Phase.HELD and waited < ADMITTED_WITHIN:
+        return Decision(reason=why, recheck=ADMITTED_WITHIN - waited)
+    return s.hold(f"{QUEUED}: {why}")
+
+
+def _started_at(s: Situation) -> datetime:
+    """
+    Since when members could start: the gang starts some time after this phase began, where the API server or a
+    controller was slow. Later than half the deadline it was not started (`_start`), whatever another clock says.
+    """
+    since = s.status.phase_since or s.now
+    delay = s.root.started_at - since if s.root.started_at else timedelta()
+    return since + min(max(delay, timedelta()), s.policy.start_deadline / 2)
 
 
 def _helped(s: Situation, late: int) -> Decision | None:
@@ -64,6 +107,9 @@ def _helped(s: Situation, late: int) -> Decision | None:
         return Decision(actions=tuple(unclaimed), reason=f"claim spares for {s.terms.member}s without a {s.terms.node}")
     if not short:
         return None
+    if is_planned(s.recovery):
+        message = f"it cannot grow back: no node for {short[0]}, {_took(s, short[0])}"
+        return _again(s, [Cause(kind=CauseKind.INTERRUPTED, message=message, at=s.now)])
     return s.hold("no spare for " + ", ".join(f"{node}, {_took(s, node)}" for node in short[:3]))
 
 
@@ -78,7 +124,7 @@ def _running(s: Situation) -> int:
 
 def _with_places(s: Situation) -> list[Attempt]:
     """The attempts so far; the present one with the real nodes of its members: the scheduler may choose other nodes."""
-    places = {index_of(pod) or pod.metadata.name: pod.spec.node_name for pod in members(s.view)}
+    places = {index_of(pod, s.root) or pod.metadata.name: pod.spec.node_name for pod in members(s.view)}
     return [replace(each, ran_on=places) if each.number == s.status.attempt else each for each in s.status.attempts]
 
 
@@ -86,7 +132,8 @@ def _start(s: Situation) -> Decision:
     """The last check before the gang runs: the cluster may have changed since the spares were claimed."""
     if not s.stopped_by_us:
         return s.enter(Phase.SUPERSEDED, f"somebody else started the {s.terms.gang} again")
-    plan = place(s.status, s.view, s.root, s.name, s.policy)
+    shrunk, added = left_out_of(s.recovery, s.root), added_members(s.recovery, s.root)
+    plan = place(s.status, s.view, s.root, s.name, s.policy, shrunk, added)
     if isinstance(plan, Shortage) or plan.placement != s.status.placement:
         # The intent stays recorded until there is a better one: another controller may start the gang by it now.
         return s.enter(Phase.RESERVING, f"a {s.terms.node} of the plan went bad before the start")
@@ -98,6 +145,7 @@ def _start(s: Situation) -> Decision:
         attempt=s.status.attempt,
         checkpoint=s.status.checkpoint or ChosenCheckpoint(),
         placement=s.status.placement,
+        own_size=next((a.shrunk.size for a in s.status.attempts if a.number == s.status.attempt and a.shrunk), None),
     )
     return Decision(actions=(StartGang(hint),), reason=f"start attempt {s.status.attempt}")
 
@@ -113,6 +161,8 @@ def _confirming(s: Situation) -> Decision:
     newest = s.view.newer.found if s.view.newer else None
     if newest is not None and is_beyond(newest, resumed):
         return s.enter(Phase.RECOVERED, _moved_on(newest), confirmed_step=newest.step)
+    if in_vain := _hangs_in_same_place(s):
+        return in_vain
     if faulted := _faulted_again(s):
         return faulted
     waited = s.now - (s.status.phase_since or s.now)
@@ -121,6 +171,22 @@ def _confirming(s: Situation) -> Decision:
     if waited >= s.policy.confirm_after:
         return s.enter(Phase.RECOVERED, f"every {s.terms.member} has run for {waited}; its steps cannot be seen")
     return Decision(reason="waiting for sustained activity", recheck=s.policy.confirm_after - waited)
+
+
+def _hangs_in_same_place(s: Situation) -> Decision | None:
+    """
+    Hold where a restart for a hang would end in the same hang. The processes stay as they are, for a look at them.
+
+    It goes on when it does not hang any more, or has another fault.
+    """
+    if any(fault.kind is not CauseKind.HANG for fault in s.faults):
+        return None
+    if s.status.phase is Phase.HELD and s.status.message.startswith(SAME_PLACE):
+        if s.faults:
+            return Decision(reason=s.status.message)
+        return s.enter(Phase.CONFIRMING, f"the {s.terms.gang} does not hang any more")
+    why = next((why for each in s.faults if (why := in_same_place(each, s.status.causes, s.terms))), "")
+    return s.hold(why) if why else None
 
 
 def _moved_on(newest: ChosenCheckpoint) -> str:

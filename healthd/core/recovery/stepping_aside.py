@@ -19,9 +19,9 @@ def stepped_aside(s: Situation) -> Decision | None:
         return s.enter(Phase.SUPERSEDED, f"the {s.terms.gang} finished by itself")
     if s.root.ending is RootOutcome.FAILED:
         return s.enter(Phase.GAVE_UP, "the root is failed for good and may not be rebuilt")
-    if s.root.suspended and not s.stopped_by_us:
+    if s.root.suspended and not s.stopped_by_us and not _is_queued_again(s):
         # Also when the mark of an earlier recovery, which gave the gang up, is still on the root.
-        return s.enter(Phase.SUPERSEDED, _stopped_by_its_user(s))
+        return s.enter(Phase.SUPERSEDED, s.root.unadmitted or _stopped_by_its_user(s))
     if not s.root.options.restart:
         # This is how a user keeps a gang stopped that healthd has stopped: there is no other mark for that.
         left = "it stays stopped" if s.stopped_by_us else "it is left as it is"
@@ -37,6 +37,12 @@ def stepped_aside(s: Situation) -> Decision | None:
     if s.phase in (Phase.DETECTED, Phase.STOPPING) and s.root.attempt >= s.status.attempt:
         return s.enter(Phase.SUPERSEDED, f"the {s.terms.gang} is at attempt {s.root.attempt} already")
     return None
+
+
+def _is_queued_again(s: Situation) -> bool:
+    """This recovery has started its attempt, and the queue has not let it run yet."""
+    is_started = s.phase is Phase.STARTING and s.root.attempt == s.status.attempt
+    return is_started and bool(s.root.unadmitted) and not s.root.evicted
 
 
 def _stopped_by_its_user(s: Situation) -> str:

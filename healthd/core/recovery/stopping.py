@@ -16,9 +16,10 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.phrases import some
 from healthd.core.recovery.actions import StopGang
 from healthd.core.recovery.faults import blames_node, lost_members, node_fault
-from healthd.core.recovery.fence import CLOCKS_DIFFER, fence_pods
+from healthd.core.recovery.fence import CLOCKS_DIFFER, fence_pods, has_unread_end
 from healthd.core.recovery.foreign_signs import Effect
 from healthd.core.recovery.gang import index_of, members, will_not_run
+from healthd.core.recovery.growth import is_planned, left_out_of, room
 from healthd.core.recovery.situation import Decision, Situation, began
 from healthd.core.recovery.spares import is_ready
 
@@ -35,6 +36,8 @@ def detected(s: Situation) -> Decision:
     passes = blames_node(first) or first.kind is CauseKind.HANG
     if s.stopped_by_us:  # the record is older than the stop: it was deleted, and made again from a cache
         return s.enter(Phase.STOPPING, f"the {s.terms.gang} was stopped already", pods=members_to_fence(s))
+    if is_planned(s.recovery):
+        return _grow_back(s)
     if not s.faults and (passes or s.status.phase is Phase.HELD):
         return s.enter(Phase.SUPERSEDED, f"the fault was gone before the {s.terms.gang} was stopped")
     unquarantined = [c.node for c in s.faults if blames_node(c) and not _is_out_of_service(s, c.node)]
@@ -52,6 +55,17 @@ def detected(s: Situation) -> Decision:
         return s.hold(s.refusal)
     message = f"stop it before it fails for good; {s.refusal}"
     return s.enter(Phase.STOPPING, message, pods=pods, fell_from=fell_from)
+
+
+def _grow_back(s: Situation) -> Decision:
+    """Stop a gang that has no fault, if all is still as it was when this recovery was opened."""
+    shrunk = left_out_of(s.recovery, s.root)
+    if s.faults or s.refusal:
+        return s.enter(Phase.SUPERSEDED, f"it does not grow back now: {s.refusal or s.faults[0].message}")
+    if not room(s.view, shrunk, s.policy):
+        return s.enter(Phase.SUPERSEDED, "it does not grow back: its size was changed, or there is no node for it")
+    message = f"a planned restart: the {s.terms.gang} grows back"
+    return s.enter(Phase.STOPPING, message, pods=members_to_fence(s), let_through=s.now)
 
 
 def _fell_from(s: Situation) -> str:
@@ -126,7 +140,7 @@ def _has_bad_state_exit(s: Situation) -> bool:
 
 
 def _named(s: Situation, pod: Pod) -> str:
-    return s.terms.named(pod.metadata.name, index_of(pod))
+    return s.terms.named(pod.metadata.name, index_of(pod, s.root))
 
 
 def members_to_fence(s: Situation) -> list[FencedPod]:
@@ -134,10 +148,11 @@ def members_to_fence(s: Situation) -> list[FencedPod]:
     The pods of the attempt that is to be stopped.
 
     A pod that vanished before the gang was last started is history: its user did that, without a new attempt. A pod of
-    an earlier attempt that this controller still has as alive in its cache keeps the recorded proof.
+    an earlier attempt that this controller still has as alive keeps the recorded proof.
     """
-    proven = {pod.uid: pod for pod in s.status.pods if pod.proof}
-    return [proven.get(pod.uid, pod) for pod in fence_pods(s.view, [], s.now, since=s.root.started_at)]
+    left = {pod.metadata.uid for pod in s.view.pods if has_unread_end(pod)}
+    proven = [pod for pod in s.status.pods if pod.proof and pod.uid in left]
+    return fence_pods(s.view, proven, s.now, since=s.root.started_at)
 
 
 def with_latecomers(s: Situation) -> list[FencedPod]:

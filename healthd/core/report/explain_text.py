@@ -23,6 +23,7 @@ from healthd.core.recovery.gang import Root, RootOutcome, left_stopped
 from healthd.core.recovery.recovery_status import gang_text, running_since
 from healthd.core.recovery.terms import KUBERNETES, Terms
 from healthd.core.report.explain import BadNode, CauseDetail, Explanation, milliseconds
+from healthd.core.shell_words import shell_word
 from healthd.core.untrusted import number_or
 
 KEPT_PLACES = 64
@@ -79,6 +80,21 @@ def _cause_sentences(why: CauseDetail, number: int) -> Iterator[str]:
 def next_fault(stake: Stake, width: int, terms: Terms = KUBERNETES) -> Section:
     """The section with the cost of the next fault."""
     return Section("The next fault", [line for parts in cost_lines(stake, terms) for line in wrap(parts, width)])
+
+
+def gpu_time(lines: Sequence[str], width: int) -> list[Section]:
+    """The section with what the GPUs of a gang were used for; none without *lines*."""
+    return [Section("GPU time", [line for each in lines for line in wrap(each, width)])] if lines else []
+
+
+def silent(lines: Sequence[str], width: int) -> list[Section]:
+    """The section about members that fell silent; none without *lines*."""
+    return [Section("No rank worked", [line for each in lines for line in wrap(each, width)])] if lines else []
+
+
+def slow(lines: Sequence[str], width: int) -> list[Section]:
+    """The section about members that the others waited for; none without *lines*."""
+    return [Section("Slow ranks", [line for each in lines for line in wrap(each, width)])] if lines else []
 
 
 def sections_without_incident(root: Root, stake: Stake | None, *, width: int = 100) -> list[Section]:
@@ -222,6 +238,7 @@ _BLAME = {
     CauseKind.INTERRUPTED: "the ranks were ended from outside, no {node} is to blame",
     CauseKind.SOFTWARE: "a fault of the software, no {node} is to blame",
     CauseKind.HANG: "everything is alive and nothing moves",
+    CauseKind.CAPACITY: "no fault: there are {node}s again for members that were left out",
 }
 """The most significant kind first."""
 
@@ -236,7 +253,8 @@ def _plan(explanation: Explanation, terms: Terms) -> str:
     bad = _bad_nodes(explanation)
     if bad:
         return f"stop the whole {terms.gang}, and go on without {f'that {terms.node}' if len(bad) == 1 else 'them'}"
-    return f"stop the whole {terms.gang}, and start it again on the same {terms.node}s"
+    but = f", but for {_all(list(explanation.replacements))}" if explanation.replacements else ""
+    return f"stop the whole {terms.gang}, and start it again on the same {terms.node}s{but}"
 
 
 def _bad_nodes(explanation: Explanation) -> list[str]:
@@ -347,7 +365,7 @@ def _state_of(bad: BadNode, terms: Terms, *, refused: bool) -> str:
     stands = f", for {_standing(bad)}" if _standing(bad) else ""
     return (
         f"{bad.node} is in quarantine since {_clock(bad.quarantined_since)}{stands}; once it is repaired, say so "
-        f"and it is given back: `healthd repair {bad.node}`{_or_by_hand(terms)}"
+        f"and it is given back: `healthd repair {shell_word(bad.node, 'NODE')}`{_or_by_hand(terms)}"
     )
 
 
@@ -372,7 +390,7 @@ def _not_quarantined(bad: BadNode, terms: Terms, *, refused: bool) -> str:
     return (
         f"{bad.node} is not in quarantine: {terms.refusal.replace(', or', ' or')}; "
         f"repair another {terms.node}, or raise quarantine.budget; "
-        f"once {bad.node} itself is repaired{stands}: `healthd repair {bad.node}`"
+        f"once {bad.node} itself is repaired{stands}: `healthd repair {shell_word(bad.node, 'NODE')}`"
     )
 
 
@@ -413,7 +431,7 @@ def _gang_in_words(root: Root) -> str:
 
 
 def _why_unknown(root: Root) -> str:
-    options, doctor = root.options, f"`healthd doctor {gang_text(root.ref)}`"
+    options, doctor = root.options, f"`healthd doctor {shell_word(gang_text(root.ref), 'GANG')}`"
     if root.invalid:
         return f"healthd does nothing to this {root.terms.gang}, as it cannot be read: {'; '.join(root.invalid)}"
     if root.ending is not RootOutcome.NOT_ENDED or root.deleting:
@@ -421,7 +439,7 @@ def _why_unknown(root: Root) -> str:
     if why := left_stopped(root, ()):
         return why
     if root.suspended or not root.has_begun:
-        return f"the {root.terms.gang} does not run"
+        return root.unadmitted or f"the {root.terms.gang} does not run"
     if not options.restart or not options.checkpoint:
         return f"healthd was not asked to restart it, or does not know where it saves; {doctor} says what to do"
     if root.saves == NO_SAVES and root.terms is not KUBERNETES:

@@ -64,7 +64,14 @@ async def play(stage: DemoInputs) -> DemoEnding:
     make_private(stage.place.state)
     path = database(stage.place.state)
     with EmbeddedCluster.open(path, clock=stage.clock, new_uid=lambda: str(uuid.uuid4())) as cluster:
-        runtime = LocalRuntime(_run_spec(stage), stage.config, machine, cluster, stage.clock)
+        runtime = LocalRuntime(
+            _run_spec(stage),
+            stage.config,
+            machine,
+            cluster,
+            stage.clock,
+            announce_page=lambda url: _print(stage, f"live page: {url}"),
+        )
         code, broke_off = await _perform(stage, runtime)
         stage.scene.see(await read_cluster(cluster))
     return DemoEnding(exit_code=code, broke_off=broke_off, undisturbed=undisturbed)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from healthd.core.api import Device
-from healthd.core.config import Config, KernelLogPolicy, RecoveryPolicy, format_duration
+from healthd.core.config import Config, KernelLogPolicy, RecoveryPolicy, WebPolicy, format_duration
 from healthd.local.slots import Slot, slots_for
 
 RUN = "demo"
@@ -90,9 +90,11 @@ SLOW = 0.5
 """The value of `pace` for people who want to watch."""
 
 
-def config(*, trust_user_space: bool) -> Config:
-    """healthd's configuration in the demo."""
-    return Config(recovery=RECOVERY, kernel_log=KernelLogPolicy(trust_user_space=trust_user_space))
+def config(*, trust_user_space: bool, web: str = "") -> Config:
+    """healthd's configuration in the demo. *web* is the address of the live page; empty: there is none."""
+    return Config(
+        recovery=RECOVERY, kernel_log=KernelLogPolicy(trust_user_space=trust_user_space), web=WebPolicy(address=web)
+    )
 
 
 def changed_settings() -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from healthd.core.api.model import KernelRecord
 from healthd.core.diagnosis.klog import OomKill, parse_oom_kill
 from healthd.local.processes.pods import RankExit
+from healthd.probes.process_stat import read_stat
 
 PROC = Path("/proc")
 SLACK = timedelta(seconds=1)
@@ -189,10 +190,8 @@ def _kills_in(file: Path) -> int:
 
 def _parent_of(pid: int, proc: Path) -> int:
     """The parent pid. 0 when the process is gone."""
-    try:
-        return int((proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError):
-        return 0
+    stat = read_stat(pid, str(proc))
+    return stat.parent if stat is not None else 0
 
 
 def _namespace(proc: Path, kind: str) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TextIO, assert_never
+from typing import NamedTuple, TextIO, assert_never
 
 import structlog
 
@@ -72,6 +72,8 @@ class _Member:
 
     rank: Rank
     node: str
+    index: str = ""
+    attempt: int = 0
     log_path: Path | None = None
     log_began_at: int = 0
     """The size of its log in bytes before its start."""
@@ -92,9 +94,24 @@ class _Member:
     is_stuck: bool = False
 
 
+class RunningRank(NamedTuple):
+    """A member whose command runs: its pod's uid, its rank, its attempt, and the process below which it runs."""
+
+    uid: str
+    rank: str
+    attempt: int
+    shim: int
+    pid: int = 0
+    """The process of its command."""
+    node: str = ""
+    """Its slot."""
+    log: str = ""
+    """The file of its output."""
+
+
 class ProcessRunner:
     """
-    Runs the pods of every slot. It has the method `last`, so it is also the `Activity` of the controller.
+    Runs the pods of every slot. It also knows when they last showed a sign of life, for the controller's `Activity`.
     """
 
     def __init__(
@@ -164,6 +181,16 @@ class ProcessRunner:
         """When any of *pods* was last seen to use processor time. None when none of them was started here."""
         members = (self._members.get(pod.metadata.uid) for pod in pods)
         return max((member.work.last for member in members if member and member.work), default=None)
+
+    def running(self) -> list[RunningRank]:
+        """The ranks of the newest attempt that run. None of them while one is asked to stop, or is not there yet."""
+        members = {uid: member for uid, member in self._members.items() if member.began is not None}
+        newest = max((member.attempt for member in members.values()), default=0)
+        present = {uid: member for uid, member in members.items() if member.attempt == newest}
+        present = {uid: member for uid, member in present.items() if member.rank.ending is None}
+        if any(member.rank.stopping or not member.rank.pid for member in present.values()):
+            return []
+        return [_running_rank(uid, member) for uid, member in present.items()]
 
     async def _poll_all(self, now: datetime) -> None:
         listed = (await self._cluster.list(Pod)).items
@@ -274,6 +301,7 @@ class ProcessRunner:
         env = {**self._environ, **threads, **own_env(pod), **gpus_env(self._gpus.get(uid) or [])}
         member = _Member(Rank(uid, self._wake.set), pod.spec.node_name, last_output=now, work=Work(now))
         member.began, member.oom_kills = now, read_oom_kills()
+        member.index, member.attempt = index_of(pod), attempt_of(pod)
         self._members[uid] = member
         try:
             output = self._open_output(pod, member)
@@ -341,6 +369,12 @@ class ProcessRunner:
             uid=meta.uid,
             resource_version=meta.resource_version,
         )
+
+
+def _running_rank(uid: str, member: _Member) -> RunningRank:
+    log_path = str(member.log_path) if member.log_path is not None else ""
+    rank = member.rank
+    return RunningRank(uid, member.index, member.attempt, rank.shim_pid, rank.pid, member.node, log_path)
 
 
 def _stop(member: _Member, grace: timedelta, now: datetime) -> None:

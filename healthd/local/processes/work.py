@@ -7,13 +7,11 @@ processor has to feed the GPU.
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from healthd.local.processes.shim import descendants
+from healthd.probes.process_stat import read_stat
 
 POLL_EVERY = timedelta(seconds=30)
 """Between samples: the result matters over tens of minutes."""
@@ -21,7 +19,6 @@ WORKS = 0.05
 """
 Of one core, on average between two samples. A rank that waits in `init_process_group` uses a few hundredths at most.
 """
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def processor_time(root: int) -> float:
@@ -52,7 +49,5 @@ class Work:
 
 
 def _seconds(pid: int) -> float:
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return sum(map(int, fields[11:15])) / TICKS
-    return 0.0
+    stat = read_stat(pid)
+    return stat.cpu + stat.reaped_cpu if stat is not None else 0.0

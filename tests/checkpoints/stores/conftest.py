@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints.stores.buckets import Bucket
-from tests.lab.build import VERSITYGW
 from tests.lab.fixtures import get
+from tests.lab.modules import VERSITYGW
 from tests.lab.s3 import S3, Faulty
 
 

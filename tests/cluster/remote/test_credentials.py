@@ -59,6 +59,7 @@ def files(tmp_path: Path, authority: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 async def test_pod_reaches_its_own_api_server(files: Path, clock: ManualClock) -> None:
     access = await in_cluster(clock, environ=ENVIRON, files=files).access()
 

@@ -6,6 +6,7 @@ import socket
 from dataclasses import replace
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from healthd.cluster.port import (
@@ -15,6 +16,7 @@ from healthd.cluster.port import (
     Forbidden,
     Gone,
     Invalid,
+    KindAccess,
     NotFound,
     TooManyRequests,
     Unavailable,
@@ -223,6 +225,44 @@ async def test_unreadable_object_is_an_error_where_it_is_asked_for() -> None:
     async with talking(says(200, {"metadata": {"name": "bad"}, "spec": {"taints": "none"}})) as (cluster, _):
         with pytest.raises(Invalid, match=r"Node bad: .*spec\.taints"):
             await cluster.get(Node, "bad")
+
+
+SERVED = says(200, {"kind": "APIResourceList", "resources": [{"name": "pods"}, {"name": "recoveries"}]})
+ALLOWED, REFUSED = says(201, {"status": {"allowed": True}}), says(201, {"status": {"allowed": False}})
+
+
+async def test_verbs_that_the_caller_lacks_are_asked_for_one_by_one() -> None:
+    async with talking(SERVED, ALLOWED, REFUSED) as (cluster, server):
+        access = await cluster.access_to(Recovery, ["list", "patch"])
+
+    asked = msgspec.json.decode(server.asked[2].body)
+    assert access == KindAccess(is_served=True, missing=("patch",))
+    assert server.asked[0].path == "/apis/healthd.dev/v1alpha1"
+    assert asked["spec"]["resourceAttributes"] == {"verb": "patch", "group": "healthd.dev", "resource": "recoveries"}
+
+
+async def test_a_verb_of_a_subresource_is_asked_for_as_such() -> None:
+    async with talking(SERVED, ALLOWED) as (cluster, server):
+        await cluster.access_to(Recovery, ["patch/status"])
+
+    asked = msgspec.json.decode(server.asked[1].body)["spec"]["resourceAttributes"]
+    assert asked == {"verb": "patch", "group": "healthd.dev", "resource": "recoveries", "subresource": "status"}
+
+
+@pytest.mark.parametrize("answer", [refuses(404, "not found", "NotFound"), says(200, {"resources": []})])
+async def test_a_kind_that_is_not_served_is_no_question_of_rights(answer: Answer) -> None:
+    async with talking(answer) as (cluster, server):
+        access = await cluster.access_to(Recovery, ["list"])
+
+    assert access == KindAccess(is_served=False)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("body", [b"<html>", {"resources": 5}])
+async def test_an_answer_about_rights_that_cannot_be_read_is_none(body: object) -> None:
+    async with talking(says(200, body)) as (cluster, _):
+        with pytest.raises(Unavailable, match="cannot be read"):
+            await cluster.access_to(Recovery, ["list"])
 
 
 async def test_selectors_are_sent_as_an_api_server_reads_them() -> None:

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
+from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.checkpoints.precheck import AT_ONCE, PrecheckDependencies, Prechecks
-from healthd.controller.cluster_state import ClusterState
 from healthd.core.api import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
@@ -246,6 +246,7 @@ async def test_a_new_leader_does_not_report_it_again(hall: Hall) -> None:
     assert hall.reported == [("train", "CheckpointRefused")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", [OSError("the store is gone"), RuntimeError("a fault of ours")])
 async def test_trouble_with_one_look_does_not_end_the_others(hall: Hall, trouble: Exception) -> None:
     await hall.train()

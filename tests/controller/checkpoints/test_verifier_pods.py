@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
@@ -15,10 +15,16 @@ import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import AlreadyExists, Forbidden, NotFound
-from healthd.controller.checkpoints.mounted import FileCheckpoints
-from healthd.controller.checkpoints.verifier_pods import AT_ONCE, VerifierPods, image_of
+from healthd.controller.checkpoints.mounted import FileCheckpoints, OnClaim
+from healthd.controller.checkpoints.verifier_pods import (
+    AT_ONCE,
+    PodPurpose,
+    VerificationRequest,
+    VerifierPods,
+    image_of,
+)
 from healthd.controller.ports import CheckpointAnswer
-from healthd.core.api import ChosenCheckpoint, Container, Pod, PodManifest, Recovery, RejectedCheckpoint
+from healthd.core.api import ChosenCheckpoint, Container, GangRef, Pod, PodManifest, Recovery, RejectedCheckpoint
 from healthd.core.api.model import Phase
 from healthd.core.checkpoint.poll_interval import LONGEST
 from healthd.core.checkpoint.verification import VerificationReport
@@ -33,6 +39,15 @@ SAVING = GangOptions(restart=True, checkpoint="pvc://data/llama", checkpoint_for
 MOUNT = ClaimMount(claim="data", path="/mnt", runs_as=RunsAs(user=1000))
 WHOLE = ChosenCheckpoint(path="/volume/llama/step_7", step=7, format="safetensors")
 TORN = RejectedCheckpoint(path="/volume/llama/step_8", step=8, reason="model.safetensors: cut off")
+
+
+def test_the_pod_of_a_kind_of_which_another_has_the_name_is_owned_by_the_right_one() -> None:
+    root = dataclasses.replace(a_root(), ref=GangRef(kind="VolcanoJob", name="llama", namespace="default", uid="u"))
+    place = OnClaim("data", PurePosixPath("llama"))
+
+    owner = VerificationRequest(root, place, PodPurpose.CHECK).owner
+
+    assert (owner.api_version, owner.kind, owner.name) == ("batch.volcano.sh/v1alpha1", "Job", "llama")
 
 
 class StoppedGang:

@@ -85,10 +85,11 @@ class Controller:
         self.policy = policy or AlertsPolicy()
         self.nodes = nodes or {}
         self.known: dict[str, Tracked] = {}
+        self.cluster = ""
 
     def look(self, problems: Iterable[Problem], now: datetime) -> list[Incident]:
         """What changed."""
-        context = Context(policy=self.policy, nodes=self.nodes, domain_label=RACK, now=now)
+        context = Context(policy=self.policy, nodes=self.nodes, domain_label=RACK, now=now, cluster=self.cluster)
         changed = incidents_now(problems, self.known, context)
         self.known |= {each.incident.key: each for each in changed}
         return [each.incident for each in changed]

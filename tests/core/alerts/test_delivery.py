@@ -256,6 +256,7 @@ STEP = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(st.lists(STEP, max_size=40))
 def test_killed_at_any_point_every_incident_arrives_in_order_under_its_key(steps: list[tuple[Any, ...]]) -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from healthd.core.alerts.problem import Problem, Shared, as_text, key_of, stamp
-from healthd.core.api.incidents import LONGEST_KEY, LONGEST_TEXT, LONGEST_TITLE, MOST_NODES, Severity
+from healthd.core.alerts.problem import Problem, Shared, as_text, stamp
+from healthd.core.api.incidents import LONGEST_KEY, LONGEST_TEXT, LONGEST_TITLE, MOST_NODES, Severity, key_of
 from healthd.core.config import AlertsPolicy, TeamPolicy
 from tests.builders import a_node
-from tests.core.alerts.problems import RACK, Controller, a_broken_node, a_problem, a_wait, at, restored
+from tests.core.alerts.problems import RACK, Controller, a_broken_node, a_problem, a_wait, an_incident, at, restored
 from tests.fakes import START
 
 
@@ -210,6 +210,25 @@ def test_a_key_is_short_and_plain_and_different_names_have_different_keys() -> N
     assert key_of("node", "a b") != key_of("node", "a-b")
 
 
+def test_the_name_of_the_cluster_begins_the_key_at_services_and_any_name_fits() -> None:
+    assert an_incident("node/n1/1", cluster="prod-eu").dedup_key == "prod-eu/node/n1/1"
+    assert an_incident("node/n1/1").dedup_key == "node/n1/1"
+    long = an_incident("n" * LONGEST_KEY, cluster="x y\n").dedup_key
+    assert len(long) == LONGEST_KEY
+    assert long.startswith("x-y-/nnn")
+
+
+def test_an_incident_keeps_the_name_of_the_cluster_that_it_was_opened_with() -> None:
+    controller = Controller()
+    controller.look([a_wait("recovery/a/1")], at(0))
+    controller.cluster = "prod-eu"
+    (renamed,) = controller.look([a_wait("recovery/a/1", title="other")], at(60))
+    (over, new) = controller.look([a_problem("recovery/b/2", severity=Severity.PAGE)], at(120))
+
+    assert (renamed.dedup_key, renamed.revision) == ("recovery/a/1", 2)
+    assert {over.dedup_key, new.dedup_key} == {"recovery/a/1", "prod-eu/recovery/b/2"}
+
+
 def test_sentences_are_made_of_what_was_found() -> None:
     assert as_text(["it is down", "", "See to it!"]) == "It is down. See to it!"
 
@@ -233,6 +252,7 @@ PROBLEMS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.lists(PROBLEMS, min_size=1, max_size=6))
 def test_a_leader_that_takes_over_at_any_point_decides_the_same(looks: list[list[Problem]]) -> None:
@@ -244,6 +264,7 @@ def test_a_leader_that_takes_over_at_any_point_decides_the_same(looks: list[list
         assert replaced.look(list(reversed(problems)), now) == expected
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.lists(PROBLEMS, min_size=1, max_size=6))
 def test_every_page_is_in_an_open_page_and_revisions_only_grow(looks: list[list[Problem]]) -> None:

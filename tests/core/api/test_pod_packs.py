@@ -69,6 +69,7 @@ def read_back(body: dict[str, Any]) -> RecoveryStatus:
     return msgspec.json.decode(msgspec.json.encode(body), type=RecoveryStatus)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proof", ["", ENDED])
 def test_the_recovery_of_ten_thousand_pods_fits_into_a_third_of_an_object(proof: str) -> None:
     size = len(msgspec.json.encode(stored(a_large_status(10_000, proof=proof))))

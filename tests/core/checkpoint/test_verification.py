@@ -200,6 +200,7 @@ def test_the_reasons_of_a_large_report_grow_shorter_first() -> None:
     assert (len(reported.rejected), reported.left_out) == (8, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reason", ["x" * 500, "ß" * 500, "\x00" * 500])
 def test_no_report_is_larger_than_a_kubelet_takes(reason: str) -> None:
     words = fitted(a_report(1000, reason))

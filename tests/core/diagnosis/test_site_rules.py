@@ -128,6 +128,7 @@ def test_a_line_of_a_device_needs_its_tag_here_too() -> None:
     assert findings(LINE, policy=JudgePolicy(rules=(RULE,)), source="kmsg") == []
 
 
+@pytest.mark.slow
 def test_no_forged_line_fits_a_rule() -> None:
     rules = tuple(
         changed(name=f"site-{at}", message=message)

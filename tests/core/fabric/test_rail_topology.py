@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,6 +93,7 @@ WAYS = st.lists(ADDRESSES, max_size=3).map(lambda bridges: "/".join(["pci0000:00
 FUNCTIONS = st.lists(st.tuples(ADDRESSES, WAYS), max_size=10, unique_by=lambda function: function[0])
 
 
+@pytest.mark.slow
 @given(FUNCTIONS, FUNCTIONS, st.randoms(use_true_random=False))
 def test_any_machine_has_one_rail_a_port_numbered_from_zero_whatever_the_order(
     gpus: list[tuple[str, str]], ports: list[tuple[str, str]], shuffled: Random

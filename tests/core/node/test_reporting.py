@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from healthd.core.api import Device, KernelLogCursor, Nic, NodeHealthStatus, PodEnd
+from healthd.core.api import Device, KernelLogCursor, Nic, NodeHealthStatus, PodEnd, PodRhythm
+from healthd.core.api.health import MemberState
 from healthd.core.api.model import Verdict
 from healthd.core.node.reporting import (
     CURSOR_AFTER,
@@ -16,6 +17,7 @@ from healthd.core.node.reporting import (
     GROWTH_AFTER,
     PODS_AFTER,
     REFRESH_AFTER,
+    RHYTHMS_AFTER,
     SILENT_AFTER,
     is_silent,
     write_at,
@@ -125,3 +127,36 @@ def test_a_cursor_that_would_soon_be_overwritten_in_the_ring_waits_a_minute() ->
 
 def test_a_cursor_rides_along_with_what_is_worth_more() -> None:
     assert waits(cursor=a_cursor(101), live_pods=["a"]) == PODS_AFTER
+
+
+def rhythm(state: MemberState = MemberState.WORKING, *, uid: str = "a", period: float = 2) -> PodRhythm:
+    """Of a pod."""
+    since = None if state is MemberState.WORKING else START
+    return PodRhythm(uid=uid, state=state, since=since, period=period, allowed=12)
+
+
+@pytest.mark.parametrize("state", [MemberState.SILENT, MemberState.WAITING])
+def test_a_pod_that_falls_silent_or_works_again_is_written_at_once(state: MemberState) -> None:
+    works, quiet = replace(STORED, rhythms=[rhythm()]), replace(STORED, rhythms=[rhythm(state)])
+
+    assert write_at(works, quiet, written=START) == START
+    assert write_at(quiet, works, written=START) == START
+    assert write_at(quiet, STORED, written=START) == START
+
+
+def test_another_silence_of_the_same_pod_is_written_at_once() -> None:
+    first = rhythm(MemberState.SILENT)
+    stored = replace(STORED, rhythms=[first])
+
+    later = replace(first, since=START + timedelta(minutes=1))
+    assert write_at(stored, replace(STORED, rhythms=[later]), written=START) == START
+
+
+def test_a_rhythm_that_became_known_can_wait() -> None:
+    assert waits(rhythms=[rhythm()]) == RHYTHMS_AFTER
+
+
+def test_a_period_that_changed_can_wait_for_longer() -> None:
+    stored = replace(STORED, rhythms=[rhythm()])
+
+    assert write_at(stored, replace(stored, rhythms=[rhythm(period=9)]), written=START) == START + GROWTH_AFTER

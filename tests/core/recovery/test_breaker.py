@@ -14,6 +14,7 @@ from healthd.core.api.model import BreakerTrigger, CauseKind, Hold, Phase, Verdi
 from healthd.core.config import BreakerPolicy
 from healthd.core.node.quarantine import Record
 from healthd.core.recovery.breaker import OPEN, Outage, hold_of, open_over, outage_of, refuses
+from healthd.core.recovery.suspicion import SAME_PLACE
 from tests.builders import a_cause, a_finding, a_node, a_nodehealth, a_recovery
 from tests.fakes import START
 
@@ -236,6 +237,7 @@ def test_it_is_open_also_while_there_is_no_gang_to_hold(
         (Phase.RESERVING, "no spare", Hold.SPARE),
         (Phase.FENCING, "no proof", Hold.FENCE),
         (Phase.CHOOSING, "none will load", Hold.CHECKPOINT),
+        (Phase.CONFIRMING, f"{SAME_PLACE}, after step 7", Hold.PROGRAM),
     ],
 )
 def test_what_a_held_recovery_waits_for_follows_from_where_it_stands(held_in: Phase, message: str, hold: Hold) -> None:

@@ -74,6 +74,20 @@ def test_a_recovery_that_ended_before_it_started_anything_leaves_room_for_the_ne
     assert open_recovery(a_root(), SOFTWARE, [first]).metadata.name != first.metadata.name
 
 
+def test_a_recovery_finds_a_name_of_its_own_where_a_person_deleted_an_earlier_one() -> None:
+    first = open_recovery(a_root(), SOFTWARE)
+    second = open_recovery(a_root(), SOFTWARE, [first])
+    third = open_recovery(a_root(), SOFTWARE, [second])
+    fourth = open_recovery(a_root(), SOFTWARE, [first, third])
+
+    assert [each.metadata.name for each in (first, second, third, fourth)] == [
+        "train-uid-t-1",
+        "train-uid-t-1-1",
+        "train-uid-t-1-2",
+        "train-uid-t-1-3",
+    ]
+
+
 def test_the_recovery_of_a_gang_that_was_made_anew_finds_a_name_where_the_two_uids_begin_alike() -> None:
     taken = open_recovery(a_root(ref=a_ref("11111-2222")), SOFTWARE).metadata.name
 
@@ -199,6 +213,25 @@ def test_a_start_that_was_held_up_gives_members_the_whole_deadline() -> None:
     assert (record.phase, record.phase_since, record.message) == (Phase.STARTING, NOW, "the start was held up")
 
 
+@pytest.mark.parametrize(
+    ("delay", "phase"),
+    [
+        pytest.param(timedelta(minutes=-5), Phase.STOPPING, id="before the phase: another clock"),
+        pytest.param(timedelta(), Phase.STOPPING, id="at once"),
+        pytest.param(timedelta(minutes=10), None, id="some time after the phase began"),
+        pytest.param(timedelta(hours=26), None, id="a clock that is a day ahead"),
+    ],
+)
+def test_members_have_the_whole_deadline_from_the_start_of_the_gang(delay: timedelta, phase: Phase | None) -> None:
+    since = NOW - POLICY.start_deadline
+    recovery = a_recovery_in(Phase.STARTING, pods=PROVEN, phase_since=since)
+
+    decision = decided(recovery, a_root(attempt=1, started_at=since + delay), pods=(a_restarted(0, "node-0"),))
+
+    assert (decision.record.phase if decision.record else None) is phase
+    assert phase is not None or decision.recheck == min(delay, POLICY.start_deadline / 2)
+
+
 def test_a_gang_that_its_user_made_smaller_runs_when_every_member_it_has_left_does() -> None:
     """One of world 2 whose third rank still runs, and whose second has no node yet."""
     third = a_restarted(2, "node-2")
@@ -210,6 +243,12 @@ def test_a_gang_that_its_user_made_smaller_runs_when_every_member_it_has_left_do
     assert waits.reason == "1 of 2 members run"
     assert waits.record is None
     assert entered(goes_on)[0] is Phase.CONFIRMING
+
+
+def test_a_gang_of_which_nothing_says_yet_how_many_members_it_has_does_not_run() -> None:
+    started = a_recovery_in(Phase.STARTING, phase_since=NOW)
+
+    assert decided(started, a_root(attempt=1, world=0)).waits
 
 
 def test_where_the_members_run_in_the_end_is_recorded_with_the_attempt() -> None:

@@ -11,17 +11,23 @@ import pytest
 
 from healthd.core.api import (
     ANNOTATION_QUARANTINE,
+    ANNOTATION_REPAIRED,
+    Cause,
     ContainerState,
     ContainerStatus,
     Node,
     NodeHealth,
+    NodeHealthStatus,
     Pod,
     PodStatus,
+    RepairSeen,
     Terminated,
 )
+from healthd.core.api.health import MemberState
 from healthd.core.api.model import CauseKind, Verdict
 from healthd.core.api.recoveries import LONGEST_MESSAGE
 from healthd.core.config import HangPolicy
+from healthd.core.hang.silence import Silence, SilentMember
 from healthd.core.node.quarantine import Record
 from healthd.core.recovery.faults import find_faults
 from healthd.core.recovery.foreign_signs import Effect, Sign
@@ -112,6 +118,30 @@ def test_so_is_an_unhealthy_verdict_before_the_quarantine() -> None:
     report = a_nodehealth("node-1", verdict=Verdict.UNHEALTHY, findings=[a_finding()])
 
     assert kinds(a_member(0), a_member(1), health=(report,)) == [CauseKind.HARDWARE]
+
+
+@pytest.mark.parametrize(
+    ("repaired", "seen", "expected"),
+    [
+        (timedelta(minutes=1), None, []),
+        (timedelta(minutes=1), timedelta(0), []),
+        (timedelta(minutes=1), timedelta(minutes=1), [CauseKind.HARDWARE]),
+        (timedelta(minutes=-1), None, [CauseKind.HARDWARE]),
+    ],
+    ids=["not seen yet", "an earlier one was seen", "seen, and still unhealthy", "before the fault"],
+)
+def test_a_verdict_from_before_a_repair_that_the_agent_has_not_seen_is_no_fault(
+    repaired: timedelta, seen: timedelta | None, expected: list[CauseKind]
+) -> None:
+    status = NodeHealthStatus(
+        verdict=Verdict.UNHEALTHY,
+        findings=[a_finding()],
+        repair_seen=None if seen is None else RepairSeen(stamp=START + seen, at=START + seen),
+    )
+    report = a_nodehealth("node-1", status=status)
+    node = a_node("node-1", annotations={ANNOTATION_REPAIRED: (START + repaired).isoformat()})
+
+    assert kinds(a_member(0), a_member(1), nodes=(a_node("node-0"), node), health=(report,)) == expected
 
 
 def test_so_is_a_node_that_is_gone() -> None:
@@ -397,3 +427,31 @@ def test_what_a_pod_says_is_kept_in_short() -> None:
     )
 
     assert len(find_faults(view, HANG, NOW)[0].message) <= LONGEST_MESSAGE
+
+
+QUIET = Silence(
+    since=NOW - timedelta(seconds=12),
+    seen_at=NOW,
+    allowed=12,
+    period=2,
+    members=(SilentMember(rank="1", state=MemberState.SILENT, last_active=NOW, states="T"),),
+)
+
+
+def silent(root: Root) -> list[Cause]:
+    """The faults of a gang whose members have fallen silent, and which is to be restarted for that."""
+    view = GangView(root=root, pods=(a_member(0), a_member(1)), nodes=NODES, silence=QUIET, last_activity=NOW)
+    return find_faults(view, HANG, NOW)
+
+
+def test_a_gang_whose_members_have_fallen_silent_hangs_whatever_its_checkpoints_say() -> None:
+    (cause,) = silent(a_root(progress=Progress(step=5, at=NOW, intervals=[60.0, 60.0, 60.0])))
+
+    assert cause.kind is CauseKind.HANG
+    assert cause.message == (
+        "no rank has worked for 12 s, and the gang's own rhythm allows 12 s: rank 1 is stopped (SIGSTOP)"
+    )
+
+
+def test_silent_members_are_not_acted_on_before_the_gang_has_saved_a_few_times() -> None:
+    assert silent(a_root(progress=Progress(step=5, at=NOW, intervals=[60.0]))) == []

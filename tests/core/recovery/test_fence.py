@@ -334,8 +334,17 @@ def test_an_ended_pod_of_an_earlier_attempt_counts_only_while_its_end_is_not_yet
     unread = a_member("Failed", ENDED, finalizers=[FINALIZER_FENCE])
     root = a_root(attempt=1)
 
-    assert fence_pods(GangView(root=root, pods=(history,)), [], NOW) == []
-    assert len(fence_pods(GangView(root=root, pods=(unread,)), [], NOW)) == 1
+    assert fence_pods(GangView(root=root, pods=(history,), is_listed=True), [], NOW) == []
+    assert len(fence_pods(GangView(root=root, pods=(unread,), is_listed=True), [], NOW)) == 1
+
+
+def test_a_pod_of_an_earlier_attempt_counts_only_where_the_api_server_says_that_it_is_there() -> None:
+    """Its end was proven before the present attempt started. A cache may not have seen that yet."""
+    alive = a_member("Running", RUNS)
+    root = a_root(attempt=1)
+
+    assert fence_pods(GangView(root=root, pods=(alive,)), [], NOW) == []
+    assert len(fence_pods(GangView(root=root, pods=(alive,), is_listed=True), [], NOW)) == 1
 
 
 def test_pods_are_listed_in_the_order_in_which_they_were_made() -> None:

@@ -7,7 +7,16 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from healthd.core.api import Attempt, ChosenCheckpoint, Condition, PodHint, Recovery, RecoveryStatus, TimelineEntry
+from healthd.core.api import (
+    Attempt,
+    ChosenCheckpoint,
+    Condition,
+    HangSuspect,
+    PodHint,
+    Recovery,
+    RecoveryStatus,
+    TimelineEntry,
+)
 from healthd.core.api.model import ENDED, CauseKind, Phase
 from healthd.core.recovery.recovery_status import (
     KEPT_ATTEMPTS,
@@ -112,6 +121,16 @@ def test_the_hint_names_the_checkpoint_and_the_nodes_to_avoid() -> None:
     assert (hint.attempt, hint.resume_from, hint.resume_step) == (3, "/step_7", 7)
     assert (hint.avoid, hint.prefer) == (["bad"], ["good", "spare"])
     assert hint.reserved_for == reservation(recovery.spec.gang.name, recovery.spec.gang.uid)
+
+
+def test_pods_prefer_other_nodes_than_a_suspected_one_and_may_run_on_it() -> None:
+    hang = replace(a_cause(CauseKind.HANG), suspects=[HangSuspect(member="1", node="suspected", witnesses=1)])
+    status = RecoveryStatus(phase=Phase.STARTING, causes=[hang], placement={"0": "good", "1": "suspected"})
+
+    hint = reported(status).hint
+
+    assert hint is not None
+    assert (hint.avoid, hint.prefer) == ([], ["good"])
 
 
 def test_a_node_that_was_to_blame_and_is_used_again_is_not_avoided() -> None:

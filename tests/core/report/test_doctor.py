@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from healthd.core.api import ObjectMeta, OwnerReference
+from healthd.core.recovery.gang import Root
 from healthd.core.report.doctor import Chart, HintPolicy, Remark, RemarkLevel, examine
+from healthd.gangs.job import read_job
 from tests.builders import a_job, a_node, a_nodehealth, a_pod
 
 READS_HINT = {
@@ -168,15 +171,54 @@ def test_a_job_that_a_jobset_made_is_not_where_to_write() -> None:
 
 
 def test_a_job_of_a_cron_job_is_as_good_as_any() -> None:
-    owner = OwnerReference(kind="CronJob", name="nightly", uid="uid-1", controller=True)
+    owner = OwnerReference(api_version="batch/v1", kind="CronJob", name="nightly", uid="uid-1", controller=True)
 
     assert examine(chart(meta={"owner_references": [owner]})) == []
 
 
-def test_kueue_is_not_spoken_with_yet() -> None:
-    remarks = examine(chart(meta={"labels": {"kueue.x-k8s.io/queue-name": "lq"}}))
+def test_a_trial_of_katib_wants_checkpoints_of_its_own() -> None:
+    owner = OwnerReference(api_version="kubeflow.org/v1beta1", kind="Trial", name="llama", uid="uid-1", controller=True)
+    own, shared = {"healthd.dev/checkpoint": "pvc://checkpoints/llama"}, {"healthd.dev/checkpoint": "pvc://checkpoints"}
 
-    assert explained(remarks) == "prevents: it is in Kueue's queue lq"
+    assert examine(chart(meta={"owner_references": [owner]}, notes=own)) == []
+    assert explained(examine(chart(meta={"owner_references": [owner]}, notes=shared))) == (
+        "risks: pvc://checkpoints does not have the name of the trial in it"
+    )
+
+
+def test_a_gang_grows_back_only_where_it_may_shrink_and_its_saves_are_seen() -> None:
+    asked = {"healthd.dev/grow-back": "enabled"}
+    shrinks = {**asked, "healthd.dev/min-nodes": "2"}
+
+    assert examine(chart(notes=shrinks)) == []
+    assert explained(examine(chart(notes=asked))).startswith("note: healthd.dev/grow-back has no effect without")
+    assert explained(examine(chart(notes={**shrinks, "healthd.dev/grow-back": "yes"}))) == (
+        "note: healthd.dev/grow-back is 'yes'"
+    )
+
+
+def test_a_gang_in_a_queue_gives_its_quota_back_while_it_is_stopped() -> None:
+    assert explained(examine(chart(root=in_a_queue()))) == "note: it is in Kueue's queue lq"
+
+
+@pytest.mark.parametrize("policy", [HintPolicy.MISSING, HintPolicy.NOT_SERVED])
+def test_a_gang_in_a_queue_needs_the_admission_policy(policy: HintPolicy) -> None:
+    worst = examine(chart(root=in_a_queue(), hint_policy=policy))[0]
+
+    assert worst.level is RemarkLevel.PREVENTS
+    assert worst.what == "it is in Kueue's queue lq, and the admission policy healthd-gangs is not there"
+
+
+def test_why_a_gang_in_a_queue_does_not_run_is_said() -> None:
+    said = [remark.what for remark in examine(chart(root=in_a_queue(unadmitted="it waits in Kueue's queue 'lq'")))]
+
+    assert said == ["it waits in Kueue's queue 'lq'", "it is in Kueue's queue lq"]
+
+
+def in_a_queue(unadmitted: str = "") -> Root:
+    """Of a Job that Kueue starts and stops."""
+    root = read_job(a_job(annotations=NOTES))
+    return dataclasses.replace(root, queue="lq", unadmitted=unadmitted)
 
 
 def jobset(*parts: tuple[str, dict[str, Any]], **spec: Any) -> dict[str, Any]:

@@ -289,6 +289,14 @@ def test_causes_that_joined_are_distinguished() -> None:
     assert "  also software: train-2 exited with code 1\n" in explained
 
 
+def test_a_suspect_that_was_replaced_after_a_hang_is_not_said_to_be_used_again() -> None:
+    cause = a_cause(CauseKind.HANG, message="no rank works")
+    status = a_status(Phase.STARTING, timeline((Phase.STOPPING, 8, "")), cause, replacements={"node-a": "node-s"})
+    explained = words(a_recovery(cause=cause, status=status))
+
+    assert "start it again on the same nodes, but for node-a" in explained
+
+
 def test_a_recovery_given_up_says_what_a_person_has_to_do() -> None:
     why = "3 restarts in a row brought nothing beyond step 10: train-2 exited with code 1"
     crash = a_cause(CauseKind.SOFTWARE, message="train-2 exited with code 1")

@@ -17,7 +17,7 @@ from tests.gangs.roots import roots_of
 from tests.lab.control_plane import ControlPlane
 from tests.lab.simulated import SimulatedNodes
 
-LONG = timedelta(seconds=30)
+LONG = timedelta(minutes=2)
 """Bounds every wait. Most last tens of milliseconds; a back-off of the Job controller lasts ten seconds."""
 _PAUSE = timedelta(milliseconds=50)
 

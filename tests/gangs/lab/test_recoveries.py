@@ -15,9 +15,9 @@ import pytest
 
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
-from healthd.controller.cluster_state import ClusterState
+from healthd.controller.cache.cluster_state import ClusterState
+from healthd.controller.cache.informers import Informers
 from healthd.controller.dependencies import ReconcilerDependencies
-from healthd.controller.informers import Informers
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import Pod, Recovery

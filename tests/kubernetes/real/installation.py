@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from tests.deploy.kustomized import rendered
 from tests.kernel_log import kernel_log
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
@@ -31,7 +32,7 @@ class Installation:
 
     def roll_out(self) -> None:
         """Apply the manifests; returns when agents and controllers are ready. Raises LabError."""
-        text = self.control_plane.kubectl("kustomize", str(self._overlay))
+        text = rendered(self.control_plane, self._overlay)
         devices = ",".join(f"{name}={device}" for name, device in self.devices.items())
         self.control_plane.apply(text.replace("@SHARED@", str(self.nodes.shared)).replace("@DEVICES@", devices))
         wait_until("a ready agent on every node", self._agents_are_ready, limit=PATIENCE)

@@ -20,7 +20,7 @@ from tests.lab.api import Json
 from tests.lab.control_plane import Options
 from tests.lab.real.node import RealNode
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.xdist_group("dead kubelet")]
 
 BUSY = Script(ranks=RANKS, steps=100_000, every=10, pace=0.1)
 """A gang that saves every other second: everybody sees that it makes progress."""

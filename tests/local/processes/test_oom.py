@@ -13,6 +13,7 @@ from healthd.core.diagnosis.klog import OomKill
 from healthd.local.processes.oom import CgroupCounter, OomKills, Suspect, Victim, blamed, victim_of
 from healthd.local.processes.pods import RankExit
 from tests.fakes import START
+from tests.procfs import a_stat_line
 
 GROUP = "/user.slice/job"
 KILLED = RankExit(exit_code=137, signal=9, reason="Error", message="killed by signal 9")
@@ -69,7 +70,7 @@ def test_a_child_that_was_killed_is_said_of_a_rank_that_failed_over_it() -> None
 def test_a_descendant_is_found_by_its_parents(tmp_path: Path) -> None:
     for pid, parent in {30: 20, 20: 10, 40: 1}.items():
         (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a) 1 9 (b) S {parent} 0 0")
+        (tmp_path / str(pid) / "stat").write_text(a_stat_line(pid, "a) 1 9 (b", parent=parent))
     kills = OomKills(proc=tmp_path, cgroup=GROUP)
 
     kills.ingest_records([a_record(30)], {10: "rank-0"})

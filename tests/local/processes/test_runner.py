@@ -103,6 +103,7 @@ async def test_an_unbound_pod_is_left_alone(cluster: EmbeddedCluster, tmp_path: 
     assert await cluster.get(Pod, "rank", "default") == before
 
 
+@pytest.mark.slow
 async def test_a_deleted_pod_stays_until_its_last_process_is_gone(
     cluster: EmbeddedCluster, tmp_path: Path, witness: Witness
 ) -> None:
@@ -163,6 +164,7 @@ async def test_a_pod_deleted_before_its_start_never_runs(cluster: EmbeddedCluste
     assert not mark.exists()
 
 
+@pytest.mark.slow
 async def test_a_pod_that_was_begun_in_an_earlier_life_is_not_begun_again(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:

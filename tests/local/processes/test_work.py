@@ -46,6 +46,7 @@ def test_it_is_read_now_and_then_alone() -> None:
     assert work.last == START
 
 
+@pytest.mark.slow
 def test_what_the_children_of_a_process_use_counts() -> None:
     spin = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
     with subprocess.Popen(

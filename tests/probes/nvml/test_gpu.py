@@ -22,6 +22,7 @@ def test_eight_gpus_are_reported_with_their_names_and_driver(world: SimulatedNod
     assert values[GPU1, "nvml.state", ""] == "ok"
 
 
+@pytest.mark.slow
 def test_every_number_of_a_healthy_gpu_says_healthy(world: SimulatedNode) -> None:
     values = {name: value for (device, name, part), value in world.values().items() if (device, part) == (GPU0, "")}
     healthy = {

@@ -81,6 +81,7 @@ def test_a_driver_that_hangs_is_reported_after_its_deadline_and_blames_no_gpu(wo
     assert "hangs" in world.probe.sample(NOW).trouble
 
 
+@pytest.mark.slow
 def test_a_driver_that_comes_back_is_believed(standin: StandIn, tmp_path: Path) -> None:
     world = SimulatedNode(standin, tmp_path, pace=Pace(first=timedelta(seconds=1)))
     standin.play("hang nvmlInit *")
@@ -193,6 +194,7 @@ WORDS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=30) | WORDS.map(lambda words: json.dumps(words).encode()), max_size=4))
 def test_any_output_of_a_child_makes_a_sample(lines: list[bytes]) -> None:
     probe = Nvml(ScriptedChild(*lines))

@@ -14,8 +14,14 @@ from tests.standin.nvml import StandIn
 
 SHORT = timedelta(milliseconds=700)
 GPUS = [
-    Device(pci="0000:3b:00.0", uuid="GPU-00000001-0000-4000-8000-000000000000", name="NVIDIA H100 80GB HBM3", index=0),
-    Device(pci="0000:3c:00.0", uuid="GPU-00000002-0000-4000-8000-000000000000", name="NVIDIA H100 80GB HBM3", index=1),
+    Device(
+        pci=f"0000:{bus}:00.0",
+        uuid=f"GPU-0000000{index + 1}-0000-4000-8000-000000000000",
+        serial=f"165012301000{index}",
+        name="NVIDIA H100 80GB HBM3",
+        index=index,
+    )
+    for index, bus in enumerate(("3b", "3c"))
 ]
 
 Ask = Callable[..., NvmlInventory]
@@ -37,6 +43,13 @@ def test_every_gpu_is_listed_with_its_address_in_our_form(ask: Ask) -> None:
     assert ask() == NvmlInventory(devices=GPUS)
 
 
+def test_a_gpu_without_a_serial_number_is_listed_all_the_same(ask: Ask) -> None:
+    found = ask("error nvmlDeviceGetSerial 0 3")
+
+    assert [gpu.serial for gpu in found.devices] == ["", "1650123010001"]
+    assert [gpu.uuid for gpu in found.devices] == [gpu.uuid for gpu in GPUS]
+
+
 def test_a_lost_gpu_does_not_hide_the_others(ask: Ask) -> None:
     assert ask("error nvmlDeviceGetHandleByIndex 1 15") == NvmlInventory(
         devices=GPUS[:1], unreadable=["GPU 1: GPU is lost"]
@@ -47,6 +60,7 @@ def test_a_driver_that_says_no_is_a_reason(ask: Ask) -> None:
     assert ask("error nvmlInit * 9") == NvmlInventory(reason="NVML: Driver Not Loaded")
 
 
+@pytest.mark.slow
 def test_a_driver_that_hangs_is_left_behind(ask: Ask) -> None:
     assert ask("hang nvmlInit *", deadline=SHORT) == NvmlInventory(
         reason="NVML did not answer within 0.7 s: the driver may hang"

@@ -58,6 +58,7 @@ def test_a_lost_gpu_takes_the_node_out(world: SimulatedNode) -> None:
     assert Judge(world).verdict(after=timedelta(minutes=1)) == (Verdict.UNHEALTHY, ["nvml-gpu-lost"])
 
 
+@pytest.mark.slow
 def test_a_driver_that_hangs_takes_no_node_out(standin: StandIn, tmp_path: Path) -> None:
     world = SimulatedNode(standin, tmp_path, pace=Pace(first=timedelta(seconds=1)))
     standin.play("hang nvmlInit *")

@@ -83,13 +83,15 @@ CLOCK_DRIFTS = timedelta(minutes=1)
 class _Followed:
     """A series and the results of its rules."""
 
-    __slots__ = ("is_new", "reading", "sample", "series", "states")
+    __slots__ = ("answered", "is_new", "reading", "sample", "series", "states")
 
     def __init__(self, reading: Reading, series: Series, rules: Iterable[Rule], source: _Source) -> None:
         self.reading = reading
         self.series = series
         self.states = [_State(rule, source.now) for rule in rules]
         self.sample = source.samples
+        self.answered = True
+        """Its device answered in the last sample."""
         self.is_new = True
         """Not judged yet, or not since a repair."""
 
@@ -231,7 +233,7 @@ class Engine:
             series = Series(reading.value, at, self._keeps[reading.name])
             one = places[reading.device, reading.part] = _Followed(reading, series, rules, source)
             return one
-        one.sample = source.samples
+        one.sample, one.answered = source.samples, True
         if reading.value == one.series.value and not one.needs_judging and not self._others[reading.name]:
             one.series.stay(at)
             return None
@@ -254,19 +256,21 @@ def _skip(source: _Source, reading: Reading) -> None:
     """
     one = source.names.get(reading.name, {}).get((reading.device, reading.part))
     if one is not None:
-        one.sample = source.samples
+        one.sample, one.answered = source.samples, False
         for state in one.states:
             state.is_known = False
 
 
 def _compare(source: _Source, name: str) -> None:
-    """Compare the same reading of all devices of a node with each other."""
+    """Compare the same reading of all devices of a node with each other, but judge none that did not answer."""
     everybody = list(source.names[name].values())
     for number, state in enumerate(everybody[0].states):
         test = state.rule.test
         if isinstance(test, OutOfLine):
             whys = verdicts.out_of_line(test, [one.series for one in everybody], source.now)
             for one, why in zip(everybody, whys, strict=True):
+                if not one.answered:
+                    continue
                 one.states[number].update(why, one.reading, source.now, source.ahead)
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from healthd.core.report.doctor import hint, kinds, options, rights, saves, surroundings
-from healthd.core.report.doctor.chart import Chart, HintPolicy, Remark, RemarkLevel, Right, VerifierPod
+from healthd.core.report.doctor import described, hint, kinds, options, rights, saves, surroundings
+from healthd.core.report.doctor.chart import Chart, FoundTrap, HintPolicy, Remark, RemarkLevel, Right, VerifierPod
 
-__all__ = ["Chart", "HintPolicy", "Remark", "RemarkLevel", "Right", "VerifierPod", "examine"]
+__all__ = ["Chart", "FoundTrap", "HintPolicy", "Remark", "RemarkLevel", "Right", "VerifierPod", "examine"]
 
 _CHECKS: Sequence[Callable[[Chart], Iterable[Remark]]] = (
     options.examine,
     kinds.examine,
+    described.examine,
     hint.examine,
     rights.examine,
     surroundings.examine,

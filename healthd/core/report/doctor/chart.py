@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from healthd.core.api import Node, NodeHealth, ObjectMeta, Pod
 from healthd.core.config import RecoveryPolicy
+from healthd.core.config.gang_kinds import KindDescription, Trap
 from healthd.core.recovery.gang import Root
 
 Json = Mapping[str, Any]
@@ -82,6 +83,13 @@ class Template:
     job: Json | None = None
 
 
+class FoundTrap(NamedTuple):
+    """A trap of a described kind that the gang has, and *what* of it shows that."""
+
+    trap: Trap
+    what: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """Everything that a remark may be made of."""
@@ -94,6 +102,15 @@ class Chart:
     """None: no root in healthd's eyes."""
     invalid: tuple[str, ...] = ()
     """What of it cannot be read, and why: also of pods for which healthd has no root yet."""
+    description: KindDescription | None = None
+    """Of its kind, where that is described by data."""
+    component: str = ""
+    """The component of `deploy/` that grants the controller its rights to the kind; empty where there is none."""
+    traps: tuple[FoundTrap, ...] = ()
+    parts: tuple[Template, ...] = ()
+    """The kinds of pods that a root of a described kind says it makes."""
+    below: Json | None = None
+    """The spec of the JobSet that such a root makes under its own name; None where it makes none."""
     launcher: Json | None = None
     """The Job that a StatefulSet names as its launcher, whole; None: there is none of that name."""
     pods: tuple[Pod, ...] = ()
@@ -123,10 +140,16 @@ class Chart:
         what = f"pods -l healthd.dev/gang={self.meta.name}" if self.kind == "PodGang" else self.target
         return f"kubectl annotate -n {self.meta.namespace} {what}"
 
+    @property
+    def jobset(self) -> Json:
+        """The spec of the JobSet that makes the pods, where one does."""
+        return self.spec if self.below is None else self.below
+
     def templates(self) -> Iterator[Template]:
         """Every kind of pod that the gang has."""
-        if self.kind == "JobSet":
-            for part in self.spec.get("replicatedJobs", []):
+        yield from self.parts
+        if self.kind == "JobSet" or self.below is not None:
+            for part in self.jobset.get("replicatedJobs", []):
                 yield _of_job(part["name"], part["template"]["spec"])
         elif self.kind == "Job":
             yield _of_job("", self.spec)

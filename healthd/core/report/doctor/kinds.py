@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from healthd.core.api import ANNOTATION_LAUNCHER, LABEL_GANG
-from healthd.core.report.doctor.chart import Chart, Json, Remark, RemarkLevel, Template
+from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_LAUNCHER, LABEL_GANG
+from healthd.core.api.workloads import TRIAL, may_own_a_root
+from healthd.core.report.doctor.chart import Chart, HintPolicy, Json, Remark, RemarkLevel, Template
 
 NO_LIMIT = 2**31 - 1
 """What a Job's backoffLimit may be at most."""
 LONG_GRACE = 120
 """Seconds. Ranks that hang in a collective do not answer SIGTERM, and a recovery waits for all of them."""
-QUEUE = "kueue.x-k8s.io/queue-name"
 TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 
@@ -19,7 +19,7 @@ def examine(chart: Chart) -> Iterator[Remark]:
     """The root, and each kind of pod that it makes."""
     yield from _owner(chart)
     yield from _queue(chart)
-    yield from _OF_KIND[chart.kind](chart)
+    yield from _OF_KIND.get(chart.kind, _nothing)(chart)
     for template in chart.templates():
         yield from _pods(template)
         if template.job is not None:
@@ -28,7 +28,9 @@ def examine(chart: Chart) -> Iterator[Remark]:
 
 def _owner(chart: Chart) -> Iterator[Remark]:
     for owner in chart.meta.owner_references:
-        if owner.controller and owner.kind != "CronJob":
+        if owner.controller and may_own_a_root(owner):
+            yield from _trial(chart, owner.kind)
+        elif owner.controller:
             above = f"{owner.kind.lower()}/{owner.name}"
             yield Remark(
                 RemarkLevel.PREVENTS,
@@ -38,14 +40,42 @@ def _owner(chart: Chart) -> Iterator[Remark]:
             )
 
 
+def _trial(chart: Chart, owner: str) -> Iterator[Remark]:
+    """A trial of Katib: its siblings are made from the same template."""
+    place = chart.meta.annotations.get(ANNOTATION_CHECKPOINT, "")
+    if owner == TRIAL and place and chart.meta.name not in place:
+        yield Remark(
+            RemarkLevel.RISKS,
+            f"{place} does not have the name of the trial in it",
+            "all trials of an Experiment have the same template: one would resume from the checkpoints of another",
+            "a trial parameter with the reference ${trialSpec.Name}, in the annotation and in the program's path",
+        )
+
+
 def _queue(chart: Chart) -> Iterator[Remark]:
-    if queue := chart.meta.labels.get(QUEUE):
+    if chart.root is None or not chart.root.queue:
+        return
+    if chart.hint_policy in (HintPolicy.MISSING, HintPolicy.NOT_SERVED):
         yield Remark(
             RemarkLevel.PREVENTS,
-            f"it is in Kueue's queue {queue}",
-            "Kueue sets going at once what anybody else suspends; healthd does not speak with Kueue yet",
-            f"take the label {QUEUE} off, or let a person restart it",
+            f"it is in Kueue's queue {chart.root.queue}, and the admission policy healthd-gangs is not there",
+            "Kueue undoes what is written on a pod template, so new pods learn of their attempt by this policy alone",
+            "Kubernetes 1.36 or newer, and kubectl apply -k deploy/",
         )
+    if chart.root.unadmitted:
+        yield Remark(
+            RemarkLevel.NOTE,
+            chart.root.unadmitted,
+            "when it runs again is the affair of Kueue: healthd restarts nothing meanwhile",
+            f"kubectl describe workloads -n {chart.meta.namespace}",
+        )
+    yield Remark(
+        RemarkLevel.NOTE,
+        f"it is in Kueue's queue {chart.root.queue}",
+        "healthd stops it by spec.active of its Workload. It gives its quota back then, and waits in the queue like "
+        "any other when it starts again: others may have taken the quota",
+        "give it a priority that preempts what may take its quota, or let nothing borrow that quota",
+    )
 
 
 def _part(template: Template) -> str:
@@ -79,7 +109,7 @@ def _job(template: Template, spec: Json, chart: Chart) -> Iterator[Remark]:
             "healthd knows how the Job controller of Kubernetes stops and starts, and no other",
             "leave managedBy out",
         )
-    yield from _backoff(part, spec, has_own_restarts=bool(chart.spec.get("failurePolicy")))
+    yield from _backoff(part, spec, has_own_restarts=bool(chart.jobset.get("failurePolicy")))
     if (completions := spec.get("completions", members)) > members:
         yield Remark(
             RemarkLevel.PREVENTS,

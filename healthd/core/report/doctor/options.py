@@ -10,6 +10,8 @@ from healthd.core.api import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
     ANNOTATION_FENCE_TIMEOUT,
+    ANNOTATION_GROW_BACK,
+    ANNOTATION_HANG,
     ANNOTATION_LAUNCHER,
     ANNOTATION_MAX_NO_ADVANCE,
     ANNOTATION_MIN_NODES,
@@ -18,6 +20,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.locations import VOLUMES_AT, is_below, parts_of
 from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel
+from healthd.core.untrusted import shown
 
 OURS = "healthd.dev/"
 SHRINKING = frozenset({"Job", "StatefulSet"})
@@ -140,6 +143,8 @@ def _invalid(chart: Chart) -> Iterator[Remark]:
 
 
 def _values(chart: Chart) -> Iterator[Remark]:
+    if ANNOTATION_GROW_BACK in chart.meta.annotations:
+        yield from _growing(chart)
     if ANNOTATION_MIN_NODES in chart.meta.annotations and chart.kind not in SHRINKING:
         yield Remark(
             RemarkLevel.NOTE,
@@ -149,13 +154,41 @@ def _values(chart: Chart) -> Iterator[Remark]:
         )
 
 
+def _growing(chart: Chart) -> Iterator[Remark]:
+    """What keeps a gang from growing back, though its owner asks for it."""
+    notes = chart.meta.annotations
+    if notes[ANNOTATION_GROW_BACK] != "enabled":
+        yield Remark(
+            RemarkLevel.NOTE,
+            f"{ANNOTATION_GROW_BACK} is {shown(notes[ANNOTATION_GROW_BACK])}",
+            "the gang does not grow back: only the value enabled asks for it",
+            f"write {ANNOTATION_GROW_BACK}: enabled, or take the annotation off",
+        )
+    elif chart.kind not in SHRINKING or ANNOTATION_MIN_NODES not in notes:
+        yield Remark(
+            RemarkLevel.NOTE,
+            f"{ANNOTATION_GROW_BACK} has no effect without {ANNOTATION_MIN_NODES} on a Job or StatefulSet",
+            "healthd grows back only what it has made smaller",
+            f"set {ANNOTATION_MIN_NODES}, or take the annotation off",
+        )
+    elif ANNOTATION_CHECKPOINT not in notes:
+        yield Remark(
+            RemarkLevel.NOTE,
+            f"{ANNOTATION_GROW_BACK} has no effect without {ANNOTATION_CHECKPOINT}",
+            "a gang grows back right after a save, and healthd sees none",
+            f"set {ANNOTATION_CHECKPOINT}",
+        )
+
+
 _KNOWN = (
+    ANNOTATION_GROW_BACK,
     ANNOTATION_RESTART,
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
     ANNOTATION_MAX_NO_ADVANCE,
     ANNOTATION_MIN_NODES,
     ANNOTATION_FENCE_TIMEOUT,
+    ANNOTATION_HANG,
     ANNOTATION_RECREATE,
     ANNOTATION_LAUNCHER,
 )

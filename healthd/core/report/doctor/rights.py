@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_RECREATE, Pod
 from healthd.core.api.locations import VOLUMES_AT, is_below, parts_of
 from healthd.core.config import CheckpointsPolicy
+from healthd.core.config.gang_kinds import VERBS
 from healthd.core.phrases import some
 from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel, Right, VerifierPod
 
@@ -22,11 +23,14 @@ _HELD = "with no checkpoint that was seen to load, a stopped gang is held until 
 
 def needed(chart: Chart) -> list[Right]:
     """What has to be asked about *chart*."""
-    return [*_for_plain_pods(chart), *(right for one in chart.verifiers or () for right in _to_verify(chart, one))]
+    to_verify = (right for one in chart.verifiers or () for right in _to_verify(chart, one))
+    return [*_for_kind(chart), *_for_queue(chart), *_for_plain_pods(chart), *to_verify]
 
 
 def examine(chart: Chart) -> Iterator[Remark]:
     """No remarks on what was not asked."""
+    yield from _kind(chart)
+    yield from _queue(chart)
     yield from _plain_pods(chart)
     yield from _verifiers(chart)
 
@@ -49,6 +53,60 @@ def verifiers_of(
         return None
     images = {known.verifier_image} if known.verifier_image else {each.image for each in containers}
     return tuple(VerifierPod(image, is_certain=policy is not None) for image in sorted(images - {""}))
+
+
+def _for_kind(chart: Chart) -> list[Right]:
+    """Of the whole cluster: the controller watches the kind in all namespaces, or not at all."""
+    if chart.description is None:
+        return []
+    group = chart.description.api_version.partition("/")[0]
+    return [_right(verb, chart.description.plural, group) for verb in chart.description.verbs]
+
+
+def _right(verb: str, plural: str, group: str) -> Right:
+    """*verb* may be that of a subresource, `patch/status`."""
+    does, slash, subresource = verb.partition("/")
+    return Right(does, f"{plural}{slash}{subresource}", group)
+
+
+def _kind(chart: Chart) -> Iterator[Remark]:
+    rights = _for_kind(chart)
+    if missing := _refused(chart, rights):
+        yield Remark(
+            RemarkLevel.PREVENTS,
+            f"the controller may not guard gangs of the kind {chart.kind}",
+            f"the cluster has the kind, and the controller lacks the right to {some(missing)}, so it never stops one",
+            _grant_kind(chart.component, rights[0]),
+        )
+    elif _is_unknown(chart, rights):
+        yield _not_known(f"guard gangs of the kind {chart.kind}", f"patch {rights[0].resource}.{rights[0].group} -A")
+
+
+def _for_queue(chart: Chart) -> list[Right]:
+    """Of the whole cluster, too."""
+    if chart.root is None or not chart.root.queue:
+        return []
+    return [Right(verb, "workloads", "kueue.x-k8s.io") for verb in VERBS]
+
+
+def _queue(chart: Chart) -> Iterator[Remark]:
+    rights = _for_queue(chart)
+    if missing := _refused(chart, rights):
+        yield Remark(
+            RemarkLevel.PREVENTS,
+            "the controller may not stop gangs in a queue of Kueue",
+            f"it is stopped by its Workload, and the controller lacks the right to {some(missing)}",
+            _grant_kind("kueue", rights[0]),
+        )
+    elif _is_unknown(chart, rights):
+        yield _not_known("stop gangs in a queue of Kueue", "patch workloads.kueue.x-k8s.io -A")
+
+
+def _grant_kind(component: str, right: Right) -> str:
+    if component:
+        return f"add deploy/components/{component} to the kustomization that installs healthd, and apply it again"
+    what = f"{', '.join(VERBS)} {right.resource}.{right.group}"
+    return f"let the ServiceAccount healthd-controller {what}, by a ClusterRole and a ClusterRoleBinding"
 
 
 def _for_plain_pods(chart: Chart) -> list[Right]:

@@ -26,8 +26,17 @@ def read_device(index: int) -> dict[str, Any]:
         "index": index,
         "pci": symbols.bus_id(handle),
         "uuid": symbols.text(pynvml.nvmlDeviceGetUUID(handle)),
+        "serial": read_serial(handle),
         "name": symbols.text(pynvml.nvmlDeviceGetName(handle)),
     }
+
+
+def read_serial(handle: Any) -> str:
+    """The serial number of the GPU's board. Empty where there is none, as on consumer products."""
+    try:
+        return symbols.text(pynvml.nvmlDeviceGetSerial(handle))
+    except pynvml.NVMLError:
+        return ""
 
 
 def read_all() -> dict[str, Any]:

@@ -71,6 +71,7 @@ def test_what_follows_a_message_never_changes_its_kind_to_an_error_code(text: st
     assert message is None or message.kind not in {MessageKind.XID, MessageKind.SXID}
 
 
+@pytest.mark.slow
 @small
 @given(
     code=st.integers(1, 999_999),
@@ -129,6 +130,7 @@ def test_one_message_among_boring_ones_is_read(boring: list[str], text: str) -> 
     assert may_matter("".join(records).encode())
 
 
+@pytest.mark.slow
 @small
 @given(st.lists(st.text(max_size=40) | st.sampled_from(MESSAGES), max_size=30))
 def test_putting_records_together_loses_none_that_stands_for_itself(texts: list[str]) -> None:

@@ -96,6 +96,7 @@ def test_rise_that_is_taken_back_was_none() -> None:
 Nonsense = st.lists(st.sampled_from([0, 1, 5, (1 << 20) - 5, (1 << 20) + 3]) | st.integers(0, 1 << 30), max_size=5)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 9), Nonsense), min_size=1, max_size=40))
 def test_nonsense_between_true_values_never_makes_a_counter_grow_more_than_it_did(
     steps: list[tuple[int, list[float]]],

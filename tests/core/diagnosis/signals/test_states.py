@@ -105,6 +105,17 @@ def test_device_that_is_out_of_line_is_not_good_because_its_peers_are_gone() -> 
     assert bench.engine.good(DEVICES[0], "ib-symbol-errors") is None
 
 
+def test_device_that_does_not_answer_is_not_good_beside_its_peers() -> None:
+    bench = EngineDriver(rule(OutOfLine(6, 1000, 10 * MINUTE)))
+    bench.sample(*(read(0, device=device) for device in DEVICES))
+    bench.sample(read(5000, device=DEVICES[0]), *(read(0, device=device) for device in DEVICES[1:]))
+    silent = read(0xFFFFFFFF, device=DEVICES[0])
+
+    bench.sample(silent, *(read(1, device=device) for device in DEVICES[1:]), after=timedelta(hours=1))
+
+    assert bench.engine.good(DEVICES[0], "ib-symbol-errors") is None
+
+
 def test_gauge_without_a_value_to_compare_with_is_not_good() -> None:
     bench = EngineDriver(rule(Below(other="ib.expected")))
     bench.sample(read(8), read(16, name="ib.expected"))

@@ -1,0 +1,83 @@
+"""
+The rhythm of the pods of this node: sampled each second, and handed on for the report.
+
+A pod that falls silent, or works again, is what others act on, so it is reported soon. But a gang falls silent on all
+its nodes in the same second: each agent waits a moment of its own, and then reports all its pods with one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from healthd.core.api import PodRhythm
+from healthd.core.backoff import Jitter
+from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY, PodRhythms
+from healthd.core.hang.samples import Usage
+from healthd.core.node.reporting import quiet_pods
+
+WITHIN = timedelta(seconds=5)
+"""A silence is handed on in the second half of this time."""
+AGAIN_AFTER = timedelta(seconds=10)
+"""Between two times that silences are handed on: pods of a busy node may fall silent one after the other."""
+
+
+class Usages(Protocol):
+    """What the pods of the node have used, by uid. These calls block, and raise nothing."""
+
+    def processor_times(self) -> Mapping[str, float]:
+        """Seconds of processor time of every pod."""
+        ...
+
+    def read(self, uids: Collection[str]) -> Mapping[str, Usage]:
+        """All signals of these pods; a pod that is gone or starts again is left out."""
+        ...
+
+
+class RhythmSampler:
+    """Samples the pods that are busy enough. Its calls block and come from one thread at a time."""
+
+    def __init__(self, usages: Usages) -> None:
+        self._usages = usages
+        self._rhythms = PodRhythms()
+        self._chosen_at: datetime | None = None
+
+    @property
+    def every(self) -> timedelta:
+        """How soon to read again."""
+        return SAMPLE_EVERY if self._rhythms.sampled else CHOOSE_EVERY
+
+    def read(self, now: datetime) -> Sequence[PodRhythm]:
+        """The pods whose rhythm is known; the same list object again when nothing changed."""
+        if self._chosen_at is None or not timedelta(0) <= now - self._chosen_at < CHOOSE_EVERY - SAMPLE_EVERY / 2:
+            self._chosen_at = now
+            self._rhythms.choose(self._usages.processor_times(), now)
+        self._rhythms.observe(self._usages.read(self._rhythms.sampled), now)
+        return self._rhythms.published()
+
+
+class SettledRhythms:
+    """The rhythms as they are handed on: changes that others act on wait for those of the same moment."""
+
+    def __init__(self, jitter: Jitter) -> None:
+        self._jitter = jitter
+        self._handed: Sequence[PodRhythm] = ()
+        self._handed_at: datetime | None = None
+        self._due: datetime | None = None
+
+    def ingest(self, rhythms: Sequence[PodRhythm], now: datetime) -> Sequence[PodRhythm]:
+        """What to report now, after *rhythms* were seen."""
+        if rhythms is self._handed or quiet_pods(rhythms) == quiet_pods(self._handed):
+            self._due = None
+            self._handed = rhythms
+            return rhythms
+        if self._due is None:
+            self._due = self._due_after(now)
+        if now >= self._due:
+            self._handed, self._handed_at, self._due = rhythms, now, None
+        return self._handed
+
+    def _due_after(self, now: datetime) -> datetime:
+        soon = now + WITHIN * (1 + self._jitter()) / 2
+        return soon if self._handed_at is None else max(soon, self._handed_at + AGAIN_AFTER)

@@ -1,0 +1,115 @@
+"""
+When a gang that healthd made smaller is restarted to grow back: a planned restart, right after a save.
+
+The gang's record (`healthd.core.recovery.growth`) is in the cluster. What this process remembers is since when there
+have been nodes: after a change of the leader that is counted anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+from healthd.controller.cache.cluster_state import ClusterState
+from healthd.controller.checkpoints.background_reads import CheckpointReads, ReadPurpose, question_of
+from healthd.controller.fresh_reads import FreshReader
+from healthd.controller.observer import Snapshot
+from healthd.controller.ports import Checkpoints
+from healthd.core.api import Cause, Shrunk
+from healthd.core.config import RecoveryPolicy
+from healthd.core.node.reporting import silence
+from healthd.core.recovery.gang import GangView, Root, members
+from healthd.core.recovery.growth import cause_to_grow, is_due, may_grow, recently_saved, recorded, room
+
+
+class GrowthPlanner:
+    """Finds the gangs that can grow back now. It only reads."""
+
+    def __init__(
+        self,
+        cluster_state: ClusterState,
+        fresh_reader: FreshReader,
+        reads: CheckpointReads,
+        checkpoints: Checkpoints,
+        policy: RecoveryPolicy,
+    ) -> None:
+        self._cluster_state = cluster_state
+        self._fresh_reader = fresh_reader
+        self._reads = reads
+        self._checkpoints = checkpoints
+        self._policy = policy
+        self._since: dict[str, datetime] = {}
+        """By uid of the root: since when there have been nodes for members that are left out."""
+        self._refused: dict[str, int] = {}
+        """By uid of the root: the step whose checkpoint is not the newest that will load."""
+
+    def forget_others(self, uids: Collection[str]) -> None:
+        """Forget what is known of gangs that are not in *uids*."""
+        self._since = {uid: at for uid, at in self._since.items() if uid in uids}
+        self._refused = {uid: step for uid, step in self._refused.items() if uid in uids}
+
+    async def cause(self, seen: Snapshot) -> Cause | None:
+        """Why the gang of *seen*, which has no fault, is restarted now; None: it is not. Raises ClusterError."""
+        root, now = seen.root, seen.now
+        shrunk = self._left_out(root)
+        if root is None or shrunk is None:
+            return None
+        view = self._with_surroundings(seen.view, now)
+        if not room(view, shrunk, self._policy):
+            self._since.pop(root.ref.uid, None)
+            return None
+        since = self._since.setdefault(root.ref.uid, now)
+        is_time = now - since >= self._policy.grow_after and is_due(
+            self._cluster_state.of_gang(root.ref), self._policy, now
+        )
+        if not (is_time and _all_run(view) and recently_saved(root, now) and self._is_verified(root)):
+            return None
+        view = replace(view, occupied=await self._fresh_reader.occupied(room(view, shrunk, self._policy), view.nodes))
+        nodes = room(view, shrunk, self._policy)
+        return cause_to_grow(nodes, shrunk, root, now) if nodes else None
+
+    def _left_out(self, root: Root | None) -> Shrunk | None:
+        """What the gang has left out and may have again; its recoveries are looked through only where it may grow."""
+        if root is None or root.invalid or root.suspended or not may_grow(root):
+            return None
+        return recorded(self._cluster_state.of_gang(root.ref), root)
+
+    def _with_surroundings(self, view: GangView, now: datetime) -> GangView:
+        """*view* with the nodes that others use, or will use when their recovery starts them again."""
+        statuses = [each.status for each in self._cluster_state.active_recoveries()]
+        coming = {name for each in statuses for name in (*each.placement.values(), *(pod.node for pod in each.pods))}
+        busy = self._cluster_state.busy_nodes() | coming
+        return replace(view, busy=busy, is_silent=silence(view.health, now))
+
+    def _is_verified(self, root: Root) -> bool:
+        """
+        Whether the newest step that was seen is that of a checkpoint that will load. Asks for the read that shows it.
+
+        Where steps cannot be read by name, only checked saves are known (`recently_saved`).
+        """
+        step = root.progress.step
+        if step < 0:
+            return True
+        if self._refused.get(root.ref.uid) == step:
+            return False
+        work = partial(self._checkpoints.latest, root)
+        question = question_of(ReadPurpose.GROWTH, root, newer_than=step)
+        read = self._reads.ask(root.ref, question, work, every=self._policy.look_every)
+        if read is None or read.ended is None:
+            return False
+        found = None if read.error else read.answer.found
+        if found is not None and found.step >= step:
+            return True
+        self._refused[root.ref.uid] = step
+        return False
+
+    def awaits(self, root: Root | None) -> bool:
+        """Whether a read for this gang is on its way: its progress is read after that."""
+        return root is not None and self._reads.is_asked(root.ref, ReadPurpose.GROWTH)
+
+
+def _all_run(view: GangView) -> bool:
+    running = sum(pod.status.phase == "Running" for pod in members(view))
+    return view.root is not None and running >= view.root.world

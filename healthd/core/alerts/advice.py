@@ -1,0 +1,77 @@
+"""What a person can do about a problem, and which command says more: in a cluster, or on one server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from healthd.core.api import ANNOTATION_FENCE_OVERRIDE
+from healthd.core.api.model import Hold
+from healthd.core.recovery.terms import KUBERNETES, Terms
+
+MAKE_ROOM = "repair a node that is out of service and say so (`healthd repair NODE`), or raise quarantine.budget"
+"""The way out when the budget is used up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """Templates. `{gang}` such as `job/llama`, `{name}`, `{namespace}`, `{recovery}` and `{node}` are filled in."""
+
+    terms: Terms
+    subject: str
+    """What a message about a gang is about."""
+    waits: Mapping[Hold, str]
+    """The way out of each hold."""
+    given_up: str
+    repair: str
+    """The command after a repair of a node."""
+    broken_in_service: str
+    """The way out when a broken node cannot be taken out of service."""
+    ask_gang: str
+    """The command that says why, for one gang."""
+    ask_gangs: str
+    ask_node: str
+    ask_nodes: str
+
+    @property
+    def has_namespaces(self) -> bool:
+        """Whether gangs are told apart by namespace."""
+        return self.terms is KUBERNETES
+
+
+IN_CLUSTER = Advice(
+    terms=KUBERNETES,
+    subject="{gang} in {namespace}",
+    waits={
+        Hold.BREAKER: (
+            "Look for what the faults have in common: a switch, power, cooling, the driver, the file server, an image. "
+            "Recoveries go on by themselves when the crowd of faults is over"
+        ),
+        Hold.BUDGET: MAKE_ROOM,
+        Hold.FENCE: (
+            "Power off the nodes whose pods are not proven to be gone, or see that nothing of the gang runs there. "
+            "Then say so: `kubectl annotate recovery {recovery} -n {namespace} "
+            f"{ANNOTATION_FENCE_OVERRIDE}='all: WHY'`"
+        ),
+        Hold.SPARE: (
+            "Repair a node that is out of service (`healthd repair NODE`), or put a healthy one into the pool: "
+            "`kubectl label node NODE healthd.dev/spare=true`"
+        ),
+        Hold.CHECKPOINT: (
+            "See why no checkpoint will load: `healthd checkpoints list FOLDER` says what is wrong with each. It goes "
+            "on when one can be read, or when recovery.start_fresh allows a start from step 0"
+        ),
+        Hold.PROGRAM: (
+            "Look at the stacks of its ranks now: nothing was stopped. Mend the program or its data, then suspend the "
+            "gang and resume it"
+        ),
+        Hold.INVALID: "Correct the annotations that the message names",
+    },
+    given_up="healthd does nothing more for it by itself: mend the cause, then start it again",
+    repair="healthd repair {node}",
+    broken_in_service=f"drain {{node}}, or {MAKE_ROOM}",
+    ask_gang="healthd explain {gang} -n {namespace}",
+    ask_gangs="kubectl get recoveries -A",
+    ask_node="kubectl get nodehealth {node} -o yaml",
+    ask_nodes="kubectl get nodehealths",
+)

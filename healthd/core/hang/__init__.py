@@ -1,0 +1,1 @@
+"""Hangs: what each member of a gang does second by second, and when all of them have stopped doing it."""

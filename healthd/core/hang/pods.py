@@ -1,0 +1,126 @@
+"""
+The rhythms of the pods of one node: which of its pods are worth a sample each second, and what each of those does.
+
+Each pod is judged for itself, as a gang of one member. Whether all pods of a gang are silent is seen where gangs are
+known. A control group has no states of processes, so a pod that was stopped by a person looks silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from heapq import nlargest
+
+from healthd.core.api.health import MOST_RHYTHMS, MemberState, PodRhythm
+from healthd.core.hang.rhythm import WINDOW
+from healthd.core.hang.samples import Usage
+from healthd.core.hang.silence import GangRhythm, Silence
+
+SAMPLE_EVERY = timedelta(seconds=1)
+CHOOSE_EVERY = timedelta(seconds=15)
+"""How often the processor time of all pods is compared. Twice before a pod is sampled."""
+ENOUGH = 0.25
+"""Cores. A rank that waits for its GPU without sleeping uses one; a pod below has no rhythm worth a sample."""
+DECAY = 0.5
+"""What is left, at the next choice, of the use of a pod that pauses. One of a full core pauses for half a minute."""
+STAYS = 1.5
+"""A pod that is sampled counts as so many times as busy as it is: two that are alike do not take turns."""
+NOTABLE = 1.5
+"""A period is published anew when it is longer or shorter by this factor: each time it is learned it differs a bit."""
+KEPT = WINDOW + 20
+"""Samples of each pod."""
+
+
+class PodRhythms:
+    """The pods that are sampled, *most* of them at most, from nothing: a new one knows no rhythm."""
+
+    def __init__(self, most: int = MOST_RHYTHMS) -> None:
+        self._most = most
+        self._pods: dict[str, _Pod] = {}
+        self._last: tuple[datetime, Mapping[str, float]] | None = None
+        self._published: list[PodRhythm] = []
+
+    @property
+    def sampled(self) -> Sequence[str]:
+        """The uids of the pods to sample."""
+        return list(self._pods)
+
+    def choose(self, processor_times: Mapping[str, float], at: datetime) -> None:
+        """
+        Choose which pods to sample, by the processor time in seconds that each pod of the node has used so far.
+
+        Those that use `ENOUGH`, the busiest first. A pod whose rhythm is known is as busy as it usually is, so one that
+        fell silent stays.
+        """
+        before, self._last = self._last, (at, processor_times)
+        if before is None or at <= before[0]:
+            return
+        seconds = (at - before[0]).total_seconds()
+        used = {uid: (time - before[1][uid]) / seconds for uid, time in processor_times.items() if uid in before[1]}
+        for uid, pod in self._pods.items():
+            pod.pause_or_work(used.get(uid, 0.0))
+        weights = {uid: cores for uid, cores in used.items() if cores >= ENOUGH}
+        weights |= {uid: pod.weight for uid, pod in self._pods.items() if pod.is_known or pod.weight >= ENOUGH}
+        chosen = nlargest(self._most, weights, key=lambda uid: (weights[uid], uid))
+        self._pods = {uid: self._pods.get(uid) or _Pod(uid, weights[uid]) for uid in chosen}
+
+    def observe(self, usages: Mapping[str, Usage], at: datetime) -> None:
+        """Take one sample of the sampled pods. One that is left out is gone, or starts again: it is forgotten."""
+        self._pods = {uid: pod for uid, pod in self._pods.items() if uid in usages}
+        for uid, pod in self._pods.items():
+            pod.observe(usages[uid], at)
+
+    def published(self) -> Sequence[PodRhythm]:
+        """The pods whose rhythm is known, sorted by uid; the same list object again when nothing changed."""
+        known = [self._pods[uid].published() for uid in sorted(self._pods) if self._pods[uid].is_known]
+        if known != self._published:
+            self._published = known
+        return self._published
+
+
+class _Pod:
+    """One pod that is sampled, and used so many cores when it was chosen."""
+
+    def __init__(self, uid: str, cores: float) -> None:
+        self._uid = uid
+        self._cores = cores
+        self._rhythm = GangRhythm(KEPT)
+        self._silence: Silence | None = None
+        self._numbers = (0.0, 0.0)
+        """Period and allowance as they are published."""
+
+    @property
+    def is_known(self) -> bool:
+        return self._rhythm.is_known
+
+    @property
+    def weight(self) -> float:
+        """How busy it is, in cores, by what it did lately and by what is usual."""
+        learned = (member.rhythm for member in self._rhythm.members.values())
+        usual = max((rhythm.means.get("cpu", 0.0) for rhythm in learned if rhythm), default=0.0)
+        return STAYS * max(self._cores, usual)
+
+    def pause_or_work(self, cores: float) -> None:
+        self._cores = max(cores, DECAY * self._cores)
+
+    def observe(self, usage: Usage, at: datetime) -> None:
+        self._silence = self._rhythm.observe({self._uid: usage}, at)
+        period, allowed = self._rhythm.period, self._rhythm.allowed
+        if any(_differs(old, new) for old, new in zip(self._numbers, (period, allowed), strict=True)):
+            self._numbers = (round(period, 1), round(allowed, 1))
+
+    def published(self) -> PodRhythm:
+        period, allowed = self._numbers
+        if self._silence is None:
+            return PodRhythm(uid=self._uid, state=MemberState.WORKING, period=period, allowed=allowed)
+        return PodRhythm(
+            uid=self._uid,
+            state=self._silence.members[0].state,
+            since=self._silence.since.replace(microsecond=0),
+            period=period,
+            allowed=round(self._silence.allowed, 1),
+        )
+
+
+def _differs(old: float, new: float) -> bool:
+    return not old / NOTABLE <= new <= old * NOTABLE

@@ -1,0 +1,165 @@
+"""
+What is usual for one member: its levels of activity and its period, learned from its own samples alone.
+
+A member that makes steps uses a processor and, beside it, something else: it waits for peers and gives up its
+processor, touches new memory, reads data, prints. A member that waits in a loop uses a processor and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from operator import mul
+from typing import NamedTuple
+
+from healthd.core.hang.samples import Rates, SampleRing
+
+LEARNED_FROM = 45
+"""Samples before anything is judged: loading and compiling come first."""
+WINDOW = 180
+"""Samples that a rhythm is learned from, as far as there are so many."""
+LONGEST_LAG = WINDOW // 3
+"""Samples: a period is believed that was seen three times."""
+ALIKE = 0.35
+"""The autocorrelation at which a lag counts as a period, above what is common to all shorter lags: a trend is none."""
+STEADY = 0.5
+"""Samples that all reach this share of their mean show no period longer than two of them."""
+SHARE = 0.2
+"""Of the mean: a signal below it has stopped. A throttled job slows down to a third, but not to a fifth."""
+DOUBLED = 2.5
+"""A member whose processor time differs by more between two halves of its samples still starts up."""
+MUCH_IO = 64 * 1024.0
+"""Bytes a second that count as work without any processor time: data is loaded, or a checkpoint is written."""
+NOISE: Mapping[str, float] = {
+    "cpu": 0.004,
+    "switches": 1.0,
+    "faults": 5.0,
+    "calls": 1.0,
+    "network": 4096.0,
+    "system": 0.004,
+}
+"""Rates that an idle process reaches with its background threads. A signal whose mean is below tells nothing."""
+
+
+class Activity(StrEnum):
+    """What one sample of a member shows."""
+
+    WORKING = "working"
+    SPINNING = "spinning"
+    """It uses a processor, and everything that usually comes with it has stopped."""
+    IDLE = "idle"
+    """It uses next to nothing of what it usually uses."""
+
+
+class Rhythm(NamedTuple):
+    """What is usual for a member."""
+
+    means: Mapping[str, float]
+    """The usual rate of each signal that tells something, per second."""
+    highest: Rates
+    """The highest sample of each signal."""
+    period: float
+    """Seconds between two steps. At least the two samples that a step needs to be seen."""
+    gap: float
+    """Seconds without work that are usual: the second longest time. The longest may be a pause that comes once."""
+
+    @property
+    def tells_spinning(self) -> bool:
+        """Whether two signals beside processor time would show that it spins."""
+        return len(self.means.keys() - {"cpu"}) >= 2
+
+
+def learn(ring: SampleRing, count: int, interval: float = 1.0) -> Rhythm | None:
+    """
+    The rhythm that the newest *count* samples show, *interval* seconds apart. None: too few, not steady yet, or idle.
+    """
+    count = min(len(ring), count)
+    windows = (min(count, WINDOW), LEARNED_FROM) if count >= LEARNED_FROM else ()
+    window = next((each for each in windows if _has_settled(ring.newest("cpu", each))), 0)
+    if not window:
+        return None
+    means = {name: _usual(ring.newest(name, window)) for name in NOISE}
+    means = {name: mean for name, mean in means.items() if mean >= NOISE[name]}
+    if not means:
+        return None
+    highest = Rates(*(max(ring.newest(name, window)) for name in Rates._fields))
+    rhythm = Rhythm(means, highest, 0.0, 0.0)
+    *stretches, present = _stretches(ring, window, rhythm)
+    gap = sorted([0, 0, *stretches])[-2]
+    if present > gap + 1:
+        return None
+    lag = _lag_of([ring.newest(name, window) for name in ("cpu", "switches", "calls") if name in means])
+    return rhythm._replace(period=interval * max(lag, 2), gap=interval * gap)
+
+
+def classify(sample: Rates, rhythm: Rhythm) -> Activity:
+    """What one sample of a member shows, by what is usual for it."""
+    if _loads_or_saves(sample, rhythm):
+        return Activity.WORKING
+    running = {name for name, mean in rhythm.means.items() if getattr(sample, name) >= max(SHARE * mean, NOISE[name])}
+    others = rhythm.means.keys() - {"cpu"}
+    if "cpu" in rhythm.means and "cpu" not in running:
+        return Activity.IDLE
+    if others and 2 * len(running & others) >= len(others):
+        return Activity.WORKING
+    if not others:
+        return Activity.WORKING
+    return Activity.SPINNING if sample.cpu >= NOISE["cpu"] else Activity.IDLE
+
+
+def _loads_or_saves(sample: Rates, rhythm: Rhythm) -> bool:
+    """It moves data as it usually does, or touches more new memory than ever: a new kind of work has begun."""
+    moved, usual = sample.read + sample.written, rhythm.highest.read + rhythm.highest.written
+    return moved >= max(SHARE * usual, MUCH_IO) or sample.faults >= max(rhythm.highest.faults, 100.0)
+
+
+def _has_settled(cpu: Sequence[float]) -> bool:
+    """Whether both halves used about as much."""
+    half = len(cpu) // 2
+    first, second = _mean(cpu[:half]), _mean(cpu[half:])
+    return max(first, second) <= max(DOUBLED * min(first, second), 2 * NOISE["cpu"])
+
+
+def _usual(values: Sequence[float]) -> float:
+    """The lower mean of the two halves: what only the start did is not usual."""
+    half = len(values) // 2
+    return min(_mean(values[:half]), _mean(values[half:]))
+
+
+def _stretches(ring: SampleRing, count: int, rhythm: Rhythm) -> list[int]:
+    """How many samples without work there were between two with work, in order. The last stretch is the present."""
+    stretches = [0]
+    for values in zip(*(ring.newest(name, count) for name in Rates._fields), strict=True):
+        if classify(Rates(*values), rhythm) is Activity.WORKING:
+            stretches.append(0)
+        else:
+            stretches[-1] += 1
+    return stretches
+
+
+def _lag_of(signals: Sequence[Sequence[float]]) -> int:
+    """The longest lag at which a signal repeats itself. 0: one shows steps that are faster than they are sampled."""
+    if any(_is_steady(values) for values in signals):
+        return 0
+    return max(map(_lag, signals), default=0)
+
+
+def _is_steady(values: Sequence[float]) -> bool:
+    return min(sorted(values)[len(values) // 20 :]) >= STEADY * _mean(values)
+
+
+def _lag(values: Sequence[float]) -> int:
+    """The first lag at which a signal repeats itself, in samples. 0: none, it is irregular."""
+    mean = _mean(values)
+    centred = [value - mean for value in values]
+    power = sum(map(mul, centred, centred))
+    if not power:
+        return 0
+    lags = min(LONGEST_LAG, len(values) // 3)
+    alike = [sum(map(mul, centred, centred[lag:])) / power for lag in range(lags + 2)]
+    peaks = (lag for lag in range(2, lags + 1) if alike[lag - 1] <= alike[lag] >= alike[lag + 1])
+    return next((lag for lag in peaks if alike[lag] >= ALIKE + max(0.0, min(alike[1:lag]))), 0)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

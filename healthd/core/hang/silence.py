@@ -1,0 +1,265 @@
+"""
+When a gang hangs: every member has left its own rhythm for longer than its rhythm allows. One that is late is no hang.
+
+What is not known is never a hang: a member that starts up, is traced by a debugger, waits for a processor or was not
+sampled counts as unknown. Thresholds come from the gang's own history: its period, and its pauses that ended by
+themselves (evaluations, saves, data that was late).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from healthd.core.api.health import MemberState
+from healthd.core.api.recoveries import HangSuspect
+from healthd.core.hang.rhythm import Activity, Rhythm, classify, learn
+from healthd.core.hang.samples import KEPT, Rates, SampleRing, Usage, rates
+from healthd.core.untrusted import Moment
+
+PERIODS = 5
+"""Periods without work after which a gang hangs."""
+SHORTEST = timedelta(seconds=10)
+"""A silence of fewer samples is chance: a machine that is busy for a moment, a collection of garbage."""
+PAUSE_FACTOR = 2
+"""A silence may be this many times as long as the longest pause that ended by itself."""
+PAUSE = 3.0
+"""Seconds without work that are remembered as a pause."""
+KEPT_PAUSES = 8
+SAVES_KNOWN = 2
+"""Saves that the gang came back from, before a silence that begins with a save is judged."""
+BACK_AFTER = timedelta(seconds=1)
+"""A member that works later than this after a save was seen is back from it: a sample may show both."""
+LATE = 3.0
+"""Seconds between two samples, beyond which they say nothing: the machine slept, or healthd had no processor."""
+LEARN_EVERY = timedelta(seconds=15)
+LEARN_AGAIN = timedelta(minutes=1)
+"""The same, once a rhythm is known."""
+
+
+class SilentMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One member of a gang that hangs. *states* are its processes' states (`samples.describe_states`)."""
+
+    rank: str
+    state: MemberState
+    last_active: Moment
+    states: str = ""
+
+
+class Silence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A gang that hangs. *since* is the last sign of work of any member; *allowed* and *period* are seconds."""
+
+    since: Moment
+    seen_at: Moment
+    allowed: float
+    period: float
+    members: tuple[SilentMember, ...]
+    ended_at: Moment | None = None
+    """When it was over: a member worked again, or the gang was stopped. None: it still hangs, as far as is known."""
+    was_stopped: bool = False
+    """It ended because the ranks were stopped, for a restart or for good."""
+    suspects: tuple[HangSuspect, ...] = ()
+    """Who may hold up the others, where the witnesses were asked and name somebody."""
+
+
+class MemberRhythm:
+    """One member: its ring, its rhythm once it is learned, and for how long it has done nothing."""
+
+    def __init__(self, at: datetime, kept: int = KEPT) -> None:
+        self.ring = SampleRing(kept)
+        self.rhythm: Rhythm | None = None
+        self.last_active = at
+        self.quiet = 0.0
+        """Seconds in which it was seen to do nothing since it last worked. Unseen time does not count."""
+        self.states = ""
+        self.wrote_much = False
+        self._activity: Activity | None = None
+        self._before: tuple[datetime, Usage] | None = None
+        self._learned_at = at
+        self._learns_from = 0
+        """The newest samples that show the present rhythm."""
+
+    @property
+    def state(self) -> MemberState:
+        """What it does, by its newest sample. A pause within its own rhythm is work."""
+        if self.rhythm is None or self._activity is None:
+            return MemberState.UNKNOWN
+        if self.quiet <= self.rhythm.gap + 1:
+            return MemberState.WORKING
+        return MemberState.WAITING if self._activity is Activity.SPINNING else MemberState.SILENT
+
+    def observe(self, usage: Usage | None, at: datetime) -> None:
+        """Take a sample. None: it could not be read."""
+        before, self._before = self._before, (at, usage) if usage is not None else None
+        self._activity, self.wrote_much = None, False
+        if usage is None or before is None:
+            return
+        seconds = (at - before[0]).total_seconds()
+        if not 0 < seconds <= LATE:
+            return
+        self.states = usage.states
+        sample = rates(before[1], usage, seconds)
+        self.ring.add(at, sample)
+        self._learns_from += 1
+        self._judge(sample, at, seconds)
+        self._learn(at)
+
+    def forget_rhythm(self) -> None:
+        """Learn anew, from later samples alone."""
+        self.rhythm, self.quiet, self._learns_from = None, 0.0, 0
+
+    def _judge(self, sample: Rates, at: datetime, seconds: float) -> None:
+        if self.rhythm is None:
+            self.last_active = at
+            return
+        self.wrote_much = sample.written > max(2 * self.rhythm.highest.written, 4096.0)
+        activity = classify(sample, self.rhythm)
+        if activity is Activity.WORKING:
+            self.last_active, self.quiet, self._activity = at, 0.0, activity
+        elif "t" not in self.states and not _is_starved(activity, self.states):
+            self._activity = activity
+            self.quiet += seconds
+
+    def _learn(self, at: datetime) -> None:
+        """Learn anew now and then, but never from a silence."""
+        every = LEARN_AGAIN if self.rhythm else LEARN_EVERY
+        if at - self._learned_at < every or self.quiet > (self.rhythm.gap if self.rhythm else 0.0) + 1:
+            return
+        self._learned_at = at
+        self.rhythm = learn(self.ring, self._learns_from) or self.rhythm
+
+
+def _is_starved(activity: Activity, states: str) -> bool:
+    """It wants a processor and gets none."""
+    return activity is Activity.IDLE and "R" in states
+
+
+class _Pause(NamedTuple):
+    seconds: float
+    of_save: bool
+
+
+class GangRhythm:
+    """The members of one gang together, and the pauses that it came back from. *kept*: samples of each member."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self.members: dict[str, MemberRhythm] = {}
+        self._pauses: deque[_Pause] = deque(maxlen=KEPT_PAUSES)
+        self._saved_at: datetime | None = None
+        self._saves = 0
+        self._save_is_open = False
+        self._quiet = 0.0
+        self._was_stopped = False
+        self._present: Silence | None = None
+
+    def observe(self, usages: Mapping[str, Usage | None], at: datetime, *, saves: bool = False) -> Silence | None:
+        """
+        Take one sample of every member, by rank. *saves*: the folder of checkpoints has changed since the last one.
+
+        Returns the silence when the gang hangs. A member that is left out has ended. Another attempt: call `restart`.
+        """
+        if saves:
+            self._saved_while_quiet()
+        for rank in self.members.keys() - usages.keys():
+            del self.members[rank]
+        for rank, usage in usages.items():
+            self.members.setdefault(rank, MemberRhythm(at, self._kept)).observe(usage, at)
+        self._remember_pause()
+        self._remember_save(at, begins=saves or any(member.wrote_much for member in self.members.values()))
+        return self._silence(at)
+
+    def restart(self) -> None:
+        """Forget the members: another attempt begins. What is known of pauses stays."""
+        self.members.clear()
+        self._present = None
+        self._quiet, self._save_is_open, self._saved_at = 0.0, False, None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the rhythm of every member is."""
+        return bool(self.members) and all(member.rhythm for member in self.members.values())
+
+    @property
+    def period(self) -> float:
+        """Seconds: the longest period of a member. 0 while none is known."""
+        return max((member.rhythm.period for member in self.members.values() if member.rhythm), default=0.0)
+
+    def _saved_while_quiet(self) -> None:
+        """A gang that saves works, whatever its members show: their levels have changed, and are learned anew."""
+        if self._quiet >= SHORTEST.total_seconds():
+            for member in self.members.values():
+                member.forget_rhythm()
+            self._quiet = 0.0
+
+    def _remember_pause(self) -> None:
+        quiet = min((member.quiet for member in self.members.values()), default=0.0)
+        if quiet < self._quiet and self._quiet >= PAUSE and not self._was_stopped:
+            self._pauses.append(_Pause(self._quiet, self._save_is_open))
+        if quiet < self._quiet:
+            self._was_stopped = False
+        self._was_stopped |= any("T" in member.states for member in self.members.values()) and quiet > 0
+        self._quiet = quiet
+
+    def _remember_save(self, at: datetime, *, begins: bool) -> None:
+        """A save is over when every member has worked after it."""
+        if self._saved_at is not None and self._save_is_open:
+            since = self._saved_at + (timedelta(0) if begins else BACK_AFTER)
+            if all(member.last_active > since for member in self.members.values()):
+                self._saves, self._save_is_open = self._saves + 1, False
+        if begins:
+            self._saved_at, self._save_is_open = at, True
+
+    def _silence(self, at: datetime) -> Silence | None:
+        """The same one until a member works: a sample that shows nothing ends no silence."""
+        if self._present is None or self._quiet < self._present.allowed:
+            self._present = self._new_silence(at)
+        return self._present
+
+    def _new_silence(self, at: datetime) -> Silence | None:
+        members = self.members
+        if not members or not _all_stopped_working(list(members.values())):
+            return None
+        if self._save_is_open and self._saves < SAVES_KNOWN:
+            return None  # it may be a save, and too few are known
+        since = max(member.last_active for member in members.values())
+        allowed = self._allowed(of_save=self._save_is_open)
+        if self._quiet < allowed:
+            return None
+        silent = tuple(
+            SilentMember(rank=rank, state=member.state, last_active=member.last_active, states=member.states)
+            for rank, member in members.items()
+        )
+        return Silence(since=since, seen_at=at, allowed=allowed, period=self.period, members=silent)
+
+    @property
+    def allowed(self) -> float:
+        """Seconds without work that its rhythm allows, where they do not begin with a save."""
+        return self._allowed(of_save=False)
+
+    def _allowed(self, *, of_save: bool) -> float:
+        gap = max((member.rhythm.gap for member in self.members.values() if member.rhythm), default=0.0)
+        pauses = [pause.seconds for pause in self._pauses if of_save or not pause.of_save]
+        usual = max(SHORTEST.total_seconds(), PERIODS * self.period + 2, 2 * gap)
+        return max([usual, *(PAUSE_FACTOR * seconds for seconds in pauses)])
+
+
+def _all_stopped_working(members: Sequence[MemberRhythm]) -> bool:
+    """
+    Whether every member is silent or waiting. Unknown is neither, and a gang whose processes are all stopped was
+    stopped by a person.
+
+    Where all members spin, each must have stopped two other things at least: an evaluation may use a processor alone.
+    """
+    states = [member.state for member in members]
+    if not set(states) <= {MemberState.SILENT, MemberState.WAITING}:
+        return False
+    if all(member.states and set(member.states) <= {"T", "Z"} for member in members):
+        return False
+    if MemberState.SILENT in states:
+        return True
+    return all(member.rhythm is not None and member.rhythm.tells_spinning for member in members)

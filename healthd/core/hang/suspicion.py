@@ -1,0 +1,35 @@
+"""What of a vote goes into the cause of a recovery: who is suspected, how strongly, and where in the program. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2s
+
+from healthd.core.api.recoveries import HangSuspect
+from healthd.core.hang.evidence import RankEvidence, Stack
+from healthd.core.hang.outliers import spoken_frame
+from healthd.core.hang.vote import HangLocation, Suspect
+
+
+def suspects_of(location: HangLocation, ranks: Iterable[RankEvidence]) -> tuple[HangSuspect, ...]:
+    """The suspects for the cause of a recovery. None where there are more than are listed: so many are no suspicion."""
+    if location.more_suspects:
+        return ()
+    stacks = {each.rank: each.stack for each in ranks}
+    return tuple(_suspect(each, stacks.get(each.rank)) for each in location.suspects)
+
+
+def _suspect(suspect: Suspect, stack: Stack | None) -> HangSuspect:
+    frames = stack.frames if stack is not None else ()
+    return HangSuspect(
+        member=str(suspect.rank),
+        node=suspect.node,
+        witnesses=suspect.strength,
+        doing=spoken_frame(frames[0]) if frames else "",
+        stack=_digest([f"{frame.function}\0{frame.file}" for frame in frames]) if frames else "",
+    )
+
+
+def _digest(functions: Sequence[str]) -> str:
+    """Equal for equal functions, and short. Lines differ within a loop."""
+    return blake2s("\n".join(functions).encode(errors="surrogatepass"), digest_size=8).hexdigest()

@@ -1,0 +1,78 @@
+"""
+How much of its time each member of a gang works, and how much it is left waiting for the others: windows of samples.
+
+All members of a synchronous gang make the same steps in the same time, so a slow one is not seen by its rate. It is
+seen by its share: it works while the others wait for it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from healthd.core.hang.samples import SampleRing
+from healthd.core.hang.silence import GangRhythm
+
+SHORTEST = timedelta(seconds=15)
+"""Of a window: shorter ones show a single collection of garbage."""
+STEPS = 3
+"""Periods of the gang that a window has at least."""
+SAMPLED = 0.8
+"""Of the seconds of a window that must have been sampled in every member."""
+
+
+class WorkShare(NamedTuple):
+    """What the main thread of one member did, as shares of the time from 0 to 1. The rest is waiting."""
+
+    ran: float
+    """It had a processor."""
+    starved: float = 0.0
+    """It was ready to run and had no processor."""
+
+    @property
+    def busy(self) -> float:
+        """The share in which the member did not wait for anything but a processor."""
+        return min(1.0, self.ran + self.starved)
+
+
+class ShareWindow(NamedTuple):
+    """The members' shares, by rank, between two times."""
+
+    begin: datetime
+    end: datetime
+    shares: Mapping[str, WorkShare]
+
+
+class ShareWindows:
+    """Cuts the samples of a gang into windows, one after the other. One that is not whole is left out."""
+
+    def __init__(self) -> None:
+        self._begin: datetime | None = None
+
+    def restart(self) -> None:
+        """The next window begins with the next sample."""
+        self._begin = None
+
+    def next_window(self, gang: GangRhythm, at: datetime) -> ShareWindow | None:
+        """The window that ends now. None: it is not over, or some member was sampled in too little of it."""
+        if self._begin is None or at < self._begin:
+            self._begin = at
+        length = max(SHORTEST, STEPS * timedelta(seconds=gang.period))
+        if at - self._begin < length:
+            return None
+        begin, self._begin = self._begin, at
+        shares = {rank: _share(member.ring, begin, at) for rank, member in gang.members.items()}
+        whole = {rank: share for rank, share in shares.items() if share is not None}
+        return ShareWindow(begin, at, whole) if len(whole) == len(shares) else None
+
+
+def _share(ring: SampleRing, begin: datetime, end: datetime) -> WorkShare | None:
+    """None: sampled in too little of it, or the kernel does not count (a rank that works is never at 0)."""
+    times = ring.times()
+    count = len(times) - bisect_right(times, begin.timestamp())
+    if count < SAMPLED * (end - begin).total_seconds():
+        return None
+    ran, starved = sum(ring.newest("ran", count)) / count, sum(ring.newest("starved", count)) / count
+    return WorkShare(ran, starved) if ran > 0 else None

@@ -1,0 +1,169 @@
+"""
+A gang that healthd made smaller grows back: how many members it has left out, and whether there are nodes for them.
+
+What was left out is recorded with the recovery that made the gang smaller, and each later recovery gets that record.
+Every plan of a restart tries the gang's own size first. A gang without a fault is restarted for that alone, right after
+a save (`recently_saved`), as a recovery whose cause is `capacity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
+
+from healthd.core.api import Cause, Recovery, Shrunk
+from healthd.core.api.model import CauseKind
+from healthd.core.api.names import LABEL_PROBATION
+from healthd.core.api.recoveries import KEPT_LEFT_NODES
+from healthd.core.config import RecoveryPolicy
+from healthd.core.recovery.gang import GangView, Numbered, Root, members
+from healthd.core.recovery.progress import has_rhythm
+from healthd.core.recovery.spares import choose, is_avoided, is_fit, is_spare, is_unknown, read_claim
+
+BESIDE = "+"
+"""Prefix of the index of a member that is not numbered, such as a launcher: it also needs a node."""
+RIGHT_AFTER = timedelta(minutes=1)
+"""A save that is so young costs little: to stop a gang and to start it takes as long."""
+RIGHT_AFTER_MOST = timedelta(minutes=10)
+"""An older save is not recent, however seldom the gang saves."""
+SHARE = 4
+"""A save is recent for this part of the usual interval between two saves."""
+ENOUGH = 3
+"""Intervals between checked saves that make a rhythm."""
+
+
+def is_planned(recovery: Recovery) -> bool:
+    """Whether healthd restarts the gang by its own choice: no fault has joined."""
+    return all(cause.kind is CauseKind.CAPACITY for cause in recovery.status.causes or [recovery.spec.cause])
+
+
+def recorded(recoveries: Iterable[Recovery], root: Root) -> Shrunk | None:
+    """
+    What *root* has left out, by the one of its *recoveries* that started its present attempt.
+
+    That one may have been forgotten since. Then one that began later and started nothing has a copy.
+    """
+    known = list(recoveries)
+    starts = [attempt.shrunk for each in known for attempt in each.status.attempts if attempt.number == root.attempt]
+    copies = [each.spec.shrunk for each in known if each.spec.first_attempt == root.attempt + 1]
+    return _standing(next(iter([*starts, *copies]), None), root)
+
+
+def left_out_of(recovery: Recovery, root: Root) -> Shrunk | None:
+    """What *root* has left out, while *recovery* restarts it: by its last start, or by the record from before it."""
+    start = next((each for each in recovery.status.attempts if each.number == root.attempt), None)
+    return _standing(start.shrunk if start else recovery.spec.shrunk, root)
+
+
+def _standing(shrunk: Shrunk | None, root: Root) -> Shrunk | None:
+    """*shrunk*; None where somebody else has changed the size of *root* since: what they want is not known."""
+    return shrunk if shrunk and shrunk.members == len(root.seats) < shrunk.size else None
+
+
+def added_members(recovery: Recovery, root: Root) -> tuple[str, ...]:
+    """The indexes of the members that *recovery* has brought back to *root*; empty before its start, and mostly."""
+    before = recovery.spec.shrunk
+    return root.seats[before.members :] if before else ()
+
+
+def may_grow(root: Root) -> bool:
+    """Whether its owner lets it grow back, and its kind and its queue still let it have another size."""
+    return root.options.restart and root.options.grow_back and root.options.min_nodes is not None
+
+
+def at_own_size(root: Root, shrunk: Shrunk | None) -> Root:
+    """*root* with the members that it has left out, where its owner lets it grow back."""
+    if shrunk is None or not may_grow(root):
+        return root
+    indexes = None if root.indexes is None else (Numbered("", (shrunk.size,)),)
+    return replace(root, world=root.world + shrunk.size - shrunk.members, indexes=indexes)
+
+
+def record_of(placement: Collection[str], left: Sequence[str], root: Root, shrunk: Shrunk | None) -> Shrunk | None:
+    """
+    The record for a start of *root* by *placement*, which leaves the nodes *left*; None where nothing is left out.
+
+    *shrunk* is what was left out so far.
+    """
+    if not placement:
+        return shrunk  # the scheduler places the members: there are as many as before
+    size = shrunk.size if shrunk else len(root.seats)
+    numbered = sum(not index.startswith(BESIDE) for index in placement)
+    return Shrunk(size=size, members=numbered, nodes=list(left)[:KEPT_LEFT_NODES]) if numbered < size else None
+
+
+def room(view: GangView, shrunk: Shrunk | None, policy: RecoveryPolicy) -> list[str]:
+    """
+    The nodes for members that the gang has left out: those that it left, when they are good again, then free spares.
+
+    A node about which there is any doubt is none: the gang runs, and may lose more than it wins.
+    """
+    root = view.root
+    if root is None or shrunk is None or not may_grow(root):
+        return []
+    used = {pod.spec.node_name for pod in members(view)}
+    back = returned(shrunk, view, used)[: shrunk.size - shrunk.members]
+    wanted = [f"{number}" for number in range(shrunk.size - shrunk.members - len(back))]
+    spares = choose(wanted, view, kept={}, recovery="", policy=policy, used=used)
+    return [*back, *(spare for spare in spares.values() if not _is_doubtful(spare, view))]
+
+
+def returned(shrunk: Shrunk, view: GangView, used: Collection[str]) -> list[str]:
+    """The nodes that the gang left and that it may have again."""
+    return [name for name in shrunk.nodes if name not in used and _is_back(name, view)]
+
+
+def _is_back(name: str, view: GangView) -> bool:
+    node = view.nodes.get(name)
+    if node is None or is_spare(node) or read_claim(node) is not None or LABEL_PROBATION in node.metadata.labels:
+        return False
+    return is_fit(node, view.health.get(name), view.sign_on(name)) and not _is_doubtful(name, view)
+
+
+def _is_doubtful(name: str, view: GangView) -> bool:
+    return name in view.busy or name in view.occupied or is_avoided(name, view) or is_unknown(name, view)
+
+
+def recently_saved(root: Root, now: datetime) -> bool:
+    """
+    Whether the gang has saved a moment ago, in its present attempt: a restart now redoes next to nothing.
+
+    Where its steps cannot be read by name, its checked saves count. A gang of which neither is known never did.
+    """
+    at = _saved_at(root)
+    usual = _usual_interval(root)
+    if at is None or usual is None or (root.started_at is not None and at < root.started_at):
+        return False
+    return timedelta(0) <= now - at <= min(max(RIGHT_AFTER, usual / SHARE), RIGHT_AFTER_MOST)
+
+
+def _saved_at(root: Root) -> datetime | None:
+    progress = root.progress
+    if progress.step >= 0:
+        return progress.at if progress.attempt == root.attempt else None
+    return root.saves.good[-1].at if root.saves.good and not root.saves.refused else None
+
+
+def _usual_interval(root: Root) -> timedelta | None:
+    seen = root.progress.intervals if has_rhythm(root.progress) else []
+    if not seen:
+        seen = [(after.at - before.at).total_seconds() for before, after in pairwise(root.saves.good)]
+    return timedelta(seconds=median(seen)) if len(seen) >= ENOUGH else None
+
+
+def is_due(recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: datetime) -> bool:
+    """Whether no recovery of the gang began or ended so recently that a further restart has to wait."""
+    times = (each.status.ended_at or each.metadata.creation_timestamp for each in recoveries)
+    return all(at is None or now - at >= policy.grow_every for at in times)
+
+
+def cause_to_grow(nodes: Sequence[str], shrunk: Shrunk, root: Root, now: datetime) -> Cause:
+    """The cause of the restart that brings back members on *nodes*."""
+    size = shrunk.members + len(nodes)
+    of = f" of {shrunk.size}" if size < shrunk.size else ""
+    names = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+    message = f"{names} can be used: grows back from {shrunk.members} to {size}{of} {root.terms.member}s, after a save"
+    return Cause(kind=CauseKind.CAPACITY, message=message, at=now)

@@ -1,0 +1,1 @@
+"""How often machines fail, which of them fail too often, and how many spares that takes."""

@@ -1,0 +1,251 @@
+"""
+The pod that runs `healthd check --deep` on a repaired node: when it may start, what it is, and what its status says.
+
+Pure. It has no token, no network and no rights: the kubelet gives it all GPUs of the node, as it gives them to any pod
+that asks for them. The controller creates it (`healthd.controller.remediation.node_checks`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from healthd.core.api import (
+    MachineHistory,
+    Node,
+    NodeHealth,
+    NodeHealthStatus,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodManifest,
+    Terminated,
+)
+from healthd.core.api.remediations import NodePhase, NodeRemediationStatus, RungAttempt
+from healthd.core.config.remediation import RemediationPolicy
+from healthd.core.node.expected_devices import expected_devices
+from healthd.core.printable import printable
+from healthd.core.remediation.check_summary import read_result, shortfall, words_of
+from healthd.core.remediation.situation import CheckLeftover, CheckPlan, CheckSeen, CheckState
+from healthd.core.untrusted import number_or
+
+NAMESPACE = "healthd-checks"
+"""Where these pods are. No other pod belongs there: it needs none of the rights that healthd's own pods have."""
+LABEL_CHECK = "healthd.dev/node-check"
+"""On such a pod, value `true`: the admission policy lets the controller create only such pods there."""
+CONTAINER = "check"
+RESOURCE = "nvidia.com/gpu"
+NOT_SEEN = ("nics", "rdma-loopback")
+"""Checks that would fail in a pod without the network of the host. The agent watches the ports."""
+TERMINATION_LOG = "/dev/termination-log"
+_LONGEST_NAME = 63
+"""Characters of the name of a pod that is also its host name."""
+_LONGEST_REASON = 500
+_SHARED = "nvidia.com/gpu.replicas"
+_PRODUCT = "nvidia.com/gpu.product"
+_SLICE = "nvidia.com/mig-"
+_ENDED = frozenset({"Succeeded", "Failed"})
+_MARGIN = timedelta(seconds=30)
+"""The check ends by itself so long before its pod is ended, so that it can say what it found."""
+
+
+def plan_of(
+    node: Node | None, health: NodeHealth | None, history: MachineHistory | None, policy: RemediationPolicy
+) -> CheckPlan:
+    """Whether and how healthd can check *node* itself."""
+    if not policy.check_by_pod or node is None:
+        return CheckPlan()
+    expected = expected_devices(node, health.status if health is not None else NodeHealthStatus(), history).gpus
+    if lacks := _lacks(node):
+        return CheckPlan(lacks=lacks)
+    if expected is None:
+        return CheckPlan(lacks="nothing says how many GPUs it has")
+    return CheckPlan(gpus=expected.count, waits_for=_waits_for(node, expected.count))
+
+
+def _lacks(node: Node) -> str:
+    """What keeps a pod from being given whole GPUs, all of them."""
+    offers, labels = node.status.allocatable, node.metadata.labels
+    slices = any(name.startswith(_SLICE) and number_or(count, 0) for name, count in offers.items())
+    if slices or "-MIG-" in labels.get(_PRODUCT, ""):
+        return "its GPUs are partitioned (MIG)"
+    if number_or(labels.get(_SHARED, ""), 1) > 1:
+        return f"its GPUs are shared ({_SHARED})"
+    return "" if RESOURCE in offers else f"it offers no {RESOURCE}"
+
+
+def _waits_for(node: Node, gpus: int) -> str:
+    """After a boot the driver and the device plugin need minutes; a pod that comes before them is refused."""
+    if not any(each.type == "Ready" and each.status == "True" for each in node.status.conditions):
+        return "the Node to be ready"
+    offered = number_or(node.status.allocatable.get(RESOURCE, ""), 0)
+    return f"{gpus} {RESOURCE}; the Node offers {offered}" if offered < gpus else ""
+
+
+def checked_attempt(status: NodeRemediationStatus) -> RungAttempt | None:
+    """The attempt after which a check goes on; None: no check goes on."""
+    last = status.attempts[-1] if status.attempts else None
+    is_checked = status.phase is NodePhase.CHECKING and last is not None and last.outcome is None and last.check
+    return last if is_checked else None
+
+
+def pod_name(node: str, attempt: int, check: int) -> str:
+    """
+    The name of the pod of check number *check* after attempt number *attempt*: to create it twice is to create it once.
+    """
+    name = f"check-{node}-{attempt}-{check}"
+    if len(name) <= _LONGEST_NAME and "." not in node:
+        return name
+    short = hashlib.sha256(node.encode()).hexdigest()[:10]
+    return f"check-{node[:24].replace('.', '-').rstrip('-')}-{short}-{attempt}-{check}"
+
+
+def is_check(pod: Pod) -> bool:
+    """Whether *pod* checks a node for healthd. Its namespace counts: everybody may set a label."""
+    return pod.metadata.namespace == NAMESPACE and LABEL_CHECK in pod.metadata.labels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOrder:
+    """What to check, and with which image."""
+
+    node: Node
+    attempt: int
+    check: int
+    gpus: int
+    image: str
+    policy: RemediationPolicy
+
+
+def check_pod(order: CheckOrder) -> PodManifest:
+    """The manifest of the pod. The policy `healthd-controller-node-check` lets exactly this one pass."""
+    meta, runtime = order.node.metadata, order.policy.check_runtime_class
+    return PodManifest(
+        metadata=ObjectMeta(
+            name=pod_name(meta.name, order.attempt, order.check),
+            namespace=NAMESPACE,
+            labels={LABEL_CHECK: "true", "sidecar.istio.io/inject": "false"},
+            owner_references=[OwnerReference(api_version="v1", kind="Node", name=meta.name, uid=meta.uid)],
+        ),
+        spec={
+            "nodeName": meta.name,
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": int(order.policy.check_timeout.total_seconds()),
+            "terminationGracePeriodSeconds": 5,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "tolerations": [{"operator": "Exists"}],
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 65532,
+                "runAsGroup": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [_container(order)],
+            **({"runtimeClassName": runtime} if runtime else {}),
+        },
+    )
+
+
+def _container(order: CheckOrder) -> dict[str, Any]:
+    timeout = max(order.policy.check_timeout - _MARGIN, order.policy.check_timeout / 2)
+    options = [f"--skip={name}" for name in NOT_SEEN]
+    options += [f"--expect-gpus={order.gpus}", f"--timeout={int(timeout.total_seconds())}s"]
+    return {
+        "name": CONTAINER,
+        "image": order.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["healthd", "check", "--deep", "--json", f"--result={TERMINATION_LOG}", *options],
+        "terminationMessagePath": TERMINATION_LOG,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "resources": {
+            "requests": {"cpu": "1", "memory": "2Gi"},
+            "limits": {"memory": "16Gi", RESOURCE: str(order.gpus)},
+        },
+    }
+
+
+def leftovers_of(pods: Iterable[Pod], node: Node | None, attempt: RungAttempt | None) -> tuple[CheckLeftover, ...]:
+    """The check pods among *pods* but the one of the check that goes on after *attempt*."""
+    return tuple(
+        CheckLeftover(
+            name=pod.metadata.name,
+            uid=pod.metadata.uid,
+            has_ended=pod.status.phase in _ENDED,
+            is_going=pod.metadata.deletion_timestamp is not None,
+        )
+        for pod in pods
+        if is_check(pod) and not _is_current(pod, node, attempt)
+    )
+
+
+def seen_of(pods: Iterable[Pod], node: Node | None, attempt: RungAttempt | None, gpus: int) -> CheckSeen:
+    """What is seen of the check of *attempt* that was begun last, among the *pods* of *node*."""
+    if attempt is None:
+        return CheckSeen()
+    pod = next((each for each in pods if is_check(each) and _is_current(each, node, attempt)), None)
+    state, why, boot_id = _state_of(pod, gpus) if pod is not None else (CheckState.ABSENT, "", "")
+    began = pod.metadata.creation_timestamp if pod is not None else None
+    return CheckSeen(attempt=attempt.number, check=attempt.check, state=state, began=began, boot_id=boot_id, why=why)
+
+
+def _is_current(pod: Pod, node: Node | None, attempt: RungAttempt | None) -> bool:
+    """Whether it is of the check that goes on, and of this very *node*, not of one of the same name before it."""
+    if node is None or attempt is None:
+        return False
+    name = pod_name(node.metadata.name, attempt.number, attempt.check)
+    return pod.metadata.name == name and any(owner.uid == node.metadata.uid for owner in pod.metadata.owner_references)
+
+
+def _state_of(pod: Pod, gpus: int) -> tuple[CheckState, str, str]:
+    """The state of the check, why, and the boot in which it ran."""
+    status, name = pod.status, pod.metadata.name
+    if status.phase not in _ENDED:
+        return CheckState.RUNNING, _what_it_waits_for(pod), ""
+    if status.reason:  # evicted, out of time, refused by the kubelet: the kubelet's word, whatever a container says
+        return CheckState.FAILED, f"pod {name} failed: {_line(f'{status.reason}: {status.message}')}", ""
+    end = next((each.state.terminated for each in status.container_statuses if each.name == CONTAINER), None)
+    if end is None or (status.phase == "Failed" and not end.exit_code):
+        return CheckState.FAILED, f"pod {name} failed without a result: {_line(status.message)}", ""
+    return _state_of_end(end, gpus)
+
+
+def _state_of_end(end: Terminated, gpus: int) -> tuple[CheckState, str, str]:
+    """What the container of the check left. A pass needs an exit code of 0 and all that `shortfall` asks for."""
+    result = read_result(end.message)
+    if result is None:
+        why = end.message or end.reason or "it does not say why"
+        return CheckState.FAILED, f"the check ended with code {end.exit_code} and no result: {_line(why)}", ""
+    if result.result == "busy":
+        return CheckState.BUSY, _line(words_of(result)), result.boot_id
+    if result.result == "unchecked":
+        return CheckState.UNCHECKED, "every check was skipped", result.boot_id
+    if result.result != "pass":
+        return CheckState.FAILED, _line(words_of(result)) or f"it says {_line(result.result)}", result.boot_id
+    if end.exit_code:
+        return CheckState.FAILED, f"it says that it passed, and ended with code {end.exit_code}", result.boot_id
+    if short := shortfall(result, gpus):
+        return CheckState.UNCHECKED, _line(short), result.boot_id
+    return CheckState.PASSED, "", result.boot_id
+
+
+def _what_it_waits_for(pod: Pod) -> str:
+    name = pod.metadata.name
+    if pod.metadata.deletion_timestamp is not None:
+        return f"pod {name} is being deleted"
+    if pod.status.phase == "Running":
+        return f"pod {name} runs it"
+    return f"pod {name} has not started: `kubectl describe pod -n {NAMESPACE} {name}` shows what it waits for"
+
+
+def _line(text: str) -> str:
+    """*text* as one short printable line: it comes from the node, or from the pod on it."""
+    return printable(text[:_LONGEST_REASON])[:_LONGEST_REASON].strip(" :")

@@ -1,0 +1,171 @@
+"""One row for each gang: its state, its progress, and what a fault would cost it now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from healthd.core.api import Pod, Recovery
+from healthd.core.api.model import ENDED, Phase
+from healthd.core.api.save_stats import Concern
+from healthd.core.checkpoint.restart_cost import Stake, at_stake
+from healthd.core.recovery.gang import Root, RootOutcome, left_stopped
+from healthd.core.recovery.recovery_status import gang_text
+from healthd.core.recovery.silence_record import open_silence
+from healthd.core.report.listing.ages import age
+from healthd.core.report.listing.table import Column
+
+COLUMNS = (
+    Column("NAMESPACE"),
+    Column("GANG"),
+    Column("STATE"),
+    Column("RUNNING"),
+    Column("NODES", wide=True),
+    Column("STEP"),
+    Column("SAVED"),
+    Column("EVERY", wide=True),
+    Column("AT STAKE"),
+    Column("ATTEMPT"),
+    Column("RECOVERY", wide=True),
+    Column("MESSAGE", flexible=True),
+)
+
+
+class GangState(StrEnum):
+    """The state of a gang, in the order of a list: first those that need a person."""
+
+    INVALID = "invalid"
+    """The object of the gang has an unreadable value: healthd does nothing for it."""
+    HELD = "held"
+    """Its recovery waits for something that healthd cannot provide."""
+    STOPPED = "stopped"
+    """healthd stopped it, and the recovery that would start it again is gone."""
+    FAILED = "failed"
+    RESTARTING = "restarting"
+    STARTING = "starting"
+    """Not all members run."""
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    """By its user."""
+    COMPLETE = "complete"
+
+
+NEED_A_PERSON = frozenset({GangState.INVALID, GangState.HELD, GangState.STOPPED})
+"""The states that last until a person does something."""
+_CONCERNS = {
+    Concern.LATE: "no new checkpoint for long",
+    Concern.REFUSED: "its newest checkpoint is refused",
+    Concern.SLOWER: "writing a checkpoint takes longer than before",
+    Concern.FULL: "its checkpoint store is nearly full",
+}
+_RANK = {state: number for number, state in enumerate(GangState)}
+
+
+class GangRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One gang. Durations are in seconds; None for an unknown value."""
+
+    namespace: str
+    gang: str
+    """For example `job/llama`."""
+    state: GangState
+    restarts: bool
+    """Whether healthd may restart it."""
+    running: int
+    """Members that run."""
+    members: int
+    """Members that it should have."""
+    nodes: int
+    """Nodes on which they run."""
+    step: int | None
+    """The newest step that a checkpoint has shown."""
+    saved: datetime | None
+    """When the newest good checkpoint was saved."""
+    interval: float | None
+    """The usual time between two checkpoints."""
+    at_stake: float | None
+    """The work that a fault would cost now."""
+    attempt: int
+    recovery: str
+    """Its recovery that has not ended; else empty."""
+    message: str
+
+
+def gang_row(root: Root, pods: Collection[Pod], recoveries: Sequence[Recovery], now: datetime) -> GangRow:
+    """The gang of *root*, from its *pods* and all *recoveries*, the newest first."""
+    own = [each for each in recoveries if each.spec.gang.uid == root.ref.uid]
+    active = next((each for each in own if each.status.phase not in ENDED), None)
+    live = [pod for pod in pods if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None]
+    stake = at_stake(root, now, recoveries)
+    state = state_of(root, active, len(live), [each.metadata.name for each in own])
+    good = root.saves.good
+    return GangRow(
+        namespace=root.ref.namespace,
+        gang=gang_text(root.ref),
+        state=state,
+        restarts=root.options.restart,
+        running=len(live),
+        members=root.world,
+        nodes=len({pod.spec.node_name for pod in live}),
+        step=root.progress.step if root.progress.step >= 0 else None,
+        saved=good[-1].at if good else None,
+        interval=stake.interval_ms / 1000 if stake and stake.interval_ms is not None else None,
+        at_stake=stake.lost_ms / 1000 if stake else None,
+        attempt=root.attempt,
+        recovery=active.metadata.name if active else "",
+        message=_message(root, active, stake, own, now),
+    )
+
+
+def state_of(root: Root, active: Recovery | None, running: int, recoveries: Collection[str]) -> GangState:
+    """The state of *root* with *running* members; *active* is its recovery that has not ended."""
+    if root.invalid:
+        return GangState.INVALID
+    if active is not None:
+        return GangState.HELD if active.status.phase is Phase.HELD else GangState.RESTARTING
+    if root.ending is not RootOutcome.NOT_ENDED:
+        return GangState.COMPLETE if root.ending is RootOutcome.COMPLETE else GangState.FAILED
+    if root.suspended:
+        return GangState.STOPPED if left_stopped(root, recoveries) else GangState.SUSPENDED
+    return GangState.RUNNING if running >= root.world > 0 else GangState.STARTING
+
+
+def in_order(rows: Iterable[GangRow]) -> list[GangRow]:
+    """Those that need a person first, then by namespace and name."""
+    return sorted(rows, key=lambda row: (_RANK[row.state], row.namespace, row.gang))
+
+
+def cells(row: GangRow, now: datetime) -> tuple[str, ...]:
+    """*row* as text, a cell for each of `COLUMNS`."""
+    return (
+        row.namespace,
+        row.gang,
+        row.state.value,
+        f"{row.running}/{row.members}",
+        str(row.nodes),
+        "" if row.step is None else str(row.step),
+        f"{age((now - row.saved).total_seconds())} ago" if row.saved else "",
+        age(row.interval),
+        age(row.at_stake),
+        str(row.attempt),
+        row.recovery,
+        row.message,
+    )
+
+
+def _message(root: Root, active: Recovery | None, stake: Stake | None, own: Sequence[Recovery], now: datetime) -> str:
+    if root.invalid:
+        return root.invalid[0]
+    if active is not None:
+        return f"{active.status.phase}: {active.status.message}" if active.status.message else active.status.phase
+    if left := left_stopped(root, [each.metadata.name for each in own]):
+        return left
+    if (silence := open_silence(root, now)) is not None:
+        return f"hangs: no rank has worked since {silence.since:%Y-%m-%d %H:%M:%S} UTC"
+    if not root.options.restart:
+        return "healthd may not restart it"
+    if stake is not None and stake.holds:
+        return "no checkpoint would load: a fault would hold it"
+    return "; ".join(_CONCERNS[each] for each in stake.concerns) if stake is not None else ""

@@ -1,0 +1,29 @@
+"""What `healthd explain` says of the last time that all members of a gang fell silent."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from healthd.core.hang.describe import describe
+from healthd.core.recovery.gang import Root
+from healthd.core.recovery.silence_record import members_of
+from healthd.core.report.explain import milliseconds
+from healthd.core.report.explain_text import duration
+
+
+def silence_lines(root: Root, now: datetime) -> list[str]:
+    """When it began, what each member did, and whether it is over. Empty: it never happened, as far as is known."""
+    silence = root.silence
+    if silence is None:
+        return []
+    since = f"{silence.since:%Y-%m-%d %H:%M:%S} UTC"
+    lines = [
+        f"from {since} on no rank worked; the gang's own rhythm allows {silence.allowed:.0f} s of that",
+        describe(silence, members_of(silence, root)),
+    ]
+    if silence.ended_at is not None:
+        how = "the ranks were stopped" if silence.was_stopped else "a rank worked again"
+        return [*lines, f"{how} after {duration(milliseconds(silence.ended_at - silence.since))}"]
+    if root.started_at is not None and root.started_at > silence.since:
+        return [*lines, "the gang was started again since"]
+    return [*lines, f"it still hangs, as far as is known: for {duration(milliseconds(now - silence.since))}"]

@@ -1,0 +1,27 @@
+"""The AppWrapper of CodeFlare, which makes objects of any kind, and makes them anew at each start."""
+
+from __future__ import annotations
+
+from healthd.core.config.gang_kinds import KindDescription, PodsDescription, Trap
+
+APPWRAPPER = KindDescription(
+    api_version="workload.codeflare.dev/v1beta2",
+    kind="AppWrapper",
+    plural="appwrappers",
+    suspend="spec.suspend",
+    pods=(PodsDescription(at="status.componentStatus.*.podSets.*", template=()),),
+    owners=("*",),
+    name_label="workload.codeflare.dev/appwrapper",
+    stopped="status.phase=Suspended",
+    succeeded=("status.phase=Succeeded",),
+    failed=("status.phase=Failed",),
+    traps=(
+        Trap(
+            when="spec.managedBy!=|workload.codeflare.dev/appwrapper",
+            prevents=True,
+            why="another controller than AppWrapper's own runs it, such as MultiKueue in another cluster",
+            remedy="leave managedBy out",
+        ),
+    ),
+)
+"""What it wraps cannot be changed, not even while it is stopped."""

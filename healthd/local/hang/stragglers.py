@@ -1,0 +1,67 @@
+"""Compares the ranks of a run from their samples, and reports those that the others wait for. Nothing acts on it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from healthd.core.config.gangs import HangPolicy, StragglerMode
+from healthd.core.hang.silence import GangRhythm
+from healthd.core.hang.stragglers import Straggler, StragglerDetector
+from healthd.core.hang.work_share import ShareWindows
+from healthd.core.untrusted import InvalidText, read_json
+
+ANNOTATION_STRAGGLERS = "healthd.dev/stragglers"
+"""On the Job: JSON of the newest stragglers of the run, the oldest first."""
+KEPT = 8
+"""Stragglers on record."""
+
+
+class StragglerWatch:
+    """*report* gets each straggler when it is first seen, and again with its end."""
+
+    def __init__(self, policy: HangPolicy, report: Callable[[Straggler], Awaitable[None]]) -> None:
+        self._is_on = policy.stragglers is StragglerMode.REPORT
+        self._report = report
+        self._windows = ShareWindows()
+        self._detector = StragglerDetector()
+
+    async def observe(self, gang: GangRhythm, at: datetime, *, hangs: bool) -> None:
+        """After each sample of *gang*. A gang that *hangs*, or whose rhythm is not known yet, has no stragglers."""
+        if not self._is_on:
+            return
+        if hangs or not gang.is_known:
+            self._windows.restart()
+            return
+        window = self._windows.next_window(gang, at)
+        for straggler in self._detector.add(window) if window is not None else ():
+            await self._report(straggler)
+
+    async def restart(self, at: datetime) -> None:
+        """The ranks were stopped, or another attempt of them begins."""
+        self._windows.restart()
+        for straggler in self._detector.restart(at):
+            await self._report(straggler)
+
+
+class StragglerRecord:
+    """The newest stragglers of a run."""
+
+    def __init__(self) -> None:
+        self._newest: list[Straggler] = []
+
+    def encoded_with(self, straggler: Straggler) -> str:
+        """The record as JSON, with *straggler* in it, in the place of what was known of it before."""
+        others = [each for each in self._newest if (each.rank, each.since) != (straggler.rank, straggler.since)]
+        self._newest = [*others, straggler][-KEPT:]
+        return msgspec.json.encode(self._newest).decode()
+
+
+def stragglers_of(annotations: Mapping[str, str]) -> Sequence[Straggler]:
+    """Those on record. Empty: there were none, or the record cannot be read."""
+    try:
+        return read_json(annotations.get(ANNOTATION_STRAGGLERS, "[]"), tuple[Straggler, ...])
+    except InvalidText:
+        return ()

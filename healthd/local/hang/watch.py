@@ -1,0 +1,190 @@
+"""
+Samples the ranks of a run each second, and sees when all of them have stopped doing their usual work.
+
+What is seen is reported once when it begins and once when it is over. The controller restarts the gang for it only
+where the configuration says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import structlog
+
+from healthd.clock import Clock
+from healthd.core.api import HangSuspect, Pod
+from healthd.core.config.gangs import HangPolicy, SilenceMode
+from healthd.core.hang.evidence import Activity
+from healthd.core.hang.history import ActivityHistory, history_of
+from healthd.core.hang.samples import Usage
+from healthd.core.hang.silence import GangRhythm, Silence
+from healthd.core.hang.suspicion import suspects_of
+from healthd.local.hang.evidence import activities_of
+from healthd.local.hang.record import HangRecord
+from healthd.local.hang.stragglers import StragglerWatch
+from healthd.local.processes.runner import ProcessRunner, RunningRank
+from healthd.probes.usage.process_tree import ProcessTree
+
+log = structlog.get_logger(__name__)
+
+SAMPLE_EVERY = timedelta(seconds=1)
+
+Locate = Callable[
+    [Silence, Sequence[RunningRank], Mapping[str, Activity], ActivityHistory],
+    Coroutine[Any, Any, HangRecord | None],
+]
+
+
+class HangWatch:
+    """
+    The rhythm of the ranks that *running* returns.
+
+    *saved* returns a value that changes when the folder of checkpoints does. *report* gets each silence when it begins,
+    and again with its end. *locate* asks who holds up the others, once for each silence; it is cancelled when a rank
+    ends or works again, and never holds up a sample. *wake* is called when the controller has something to do.
+    *stragglers* sees the samples, too.
+    """
+
+    def __init__(
+        self,
+        policy: HangPolicy,
+        clock: Clock,
+        *,
+        running: Callable[[], Sequence[RunningRank]],
+        saved: Callable[[], object],
+        report: Callable[[Silence], Awaitable[None]],
+        locate: Locate,
+        wake: Callable[[], None],
+        stragglers: StragglerWatch | None = None,
+        open_tree: Callable[[int], ProcessTree] = ProcessTree,
+    ) -> None:
+        self.rhythm = GangRhythm()
+        self.silence: Silence | None = None
+        """The present silence, as it was first seen."""
+        self._policy = policy
+        self._clock = clock
+        self._running = running
+        self._saved = saved
+        self._report = report
+        self._locate = locate
+        self._locating: asyncio.Task[HangRecord | None] | None = None
+        self._asked: frozenset[str] = frozenset()
+        """The pods of the ranks that are asked."""
+        self._wake = wake
+        self._stragglers = stragglers
+        self._open_tree = open_tree
+        self._trees: dict[str, ProcessTree] = {}
+        self._attempt = -1
+        self._last_save = saved()
+
+    async def run(self) -> None:
+        """Sample until cancelled. Returns at once where silences are ignored."""
+        if not self._policy.enabled or self._policy.silence is SilenceMode.IGNORE:
+            return
+        try:
+            while True:
+                await self._clock.sleep(SAMPLE_EVERY)
+                await self.cycle(self._clock.now())
+        finally:
+            self._keep_only([])
+            await self._ask_no_more()
+
+    @property
+    def is_locating(self) -> bool:
+        """Whether the witnesses of the present silence are still asked, which has a deadline."""
+        return self._locating is not None and not self._locating.done()
+
+    @property
+    def suspects(self) -> tuple[HangSuspect, ...]:
+        """Who holds up the others in the present silence, by the vote. Empty also while the witnesses are asked."""
+        asked = self._locating
+        if asked is None or not asked.done() or asked.cancelled() or asked.exception():
+            return ()
+        record = asked.result()
+        return suspects_of(record.location, record.ranks) if record is not None else ()
+
+    async def cycle(self, now: datetime) -> None:
+        """Take one sample of every rank, and report what has changed."""
+        ranks = self._running()
+        self._keep_only(ranks)
+        if self._asked - {rank.uid for rank in ranks}:
+            await self._ask_no_more()
+        if not ranks:
+            await self._restart(now)
+            await self._over(now, was_stopped=True)
+            return
+        if ranks[0].attempt != self._attempt:
+            self._attempt = ranks[0].attempt
+            await self._restart(now)
+        saved, before = self._saved(), self._last_save
+        self._last_save = saved
+        was_known = self.rhythm.is_known
+        silence = self.rhythm.observe(self._sample(ranks), now, saves=saved != before)
+        if self.rhythm.is_known and not was_known:
+            log.info("run.rhythm_known", period=self.rhythm.period, attempt=self._attempt)
+        if silence is None:
+            await self._over(now)
+        elif self.silence is None:
+            self.silence = silence
+            await self._report(silence)
+            self._ask(silence, ranks)
+        if self._stragglers is not None:
+            await self._stragglers.observe(self.rhythm, now, hangs=silence is not None)
+
+    async def _restart(self, now: datetime) -> None:
+        self.rhythm.restart()
+        if self._stragglers is not None:
+            await self._stragglers.restart(now)
+
+    def _ask(self, silence: Silence, ranks: Sequence[RunningRank]) -> None:
+        self._asked = frozenset(rank.uid for rank in ranks)
+        history = history_of(self.rhythm, silence)
+        question = self._locate(silence, ranks, activities_of(self.rhythm, silence.since), history)
+        self._locating = asyncio.create_task(question, name="hang evidence")
+        self._locating.add_done_callback(lambda _: self._wake())
+
+    async def _ask_no_more(self) -> None:
+        """Cancel the questions, which then end with a report."""
+        self._asked = frozenset()
+        if self._locating is not None:
+            self._locating.cancel()
+            await asyncio.gather(self._locating, return_exceptions=True)
+            self._locating = None
+
+    def _sample(self, ranks: Sequence[RunningRank]) -> dict[str, Usage | None]:
+        for rank in ranks:
+            if rank.uid not in self._trees:
+                self._trees[rank.uid] = self._open_tree(rank.shim)
+        return {rank.rank or rank.uid: self._trees[rank.uid].read() for rank in ranks}
+
+    async def _over(self, now: datetime, *, was_stopped: bool = False) -> None:
+        if self.silence is not None:
+            await self._ask_no_more()
+            ended = msgspec.structs.replace(self.silence, ended_at=now, was_stopped=was_stopped)
+            self.silence = None
+            await self._report(ended)
+
+    def _keep_only(self, ranks: Sequence[RunningRank]) -> None:
+        for uid in self._trees.keys() - {rank.uid for rank in ranks}:
+            self._trees.pop(uid).close()
+
+
+class RankActivity:
+    """What the controller may know of the ranks: output and processor time, and a silence to restart them for."""
+
+    def __init__(self, runner: ProcessRunner, watch: HangWatch, policy: HangPolicy) -> None:
+        self.last = runner.last
+        self.last_work = runner.last_work
+        self._watch = watch
+        self._restarts = policy.silence is SilenceMode.RESTART
+
+    def silence(self, pods: Sequence[Pod]) -> Silence | None:  # noqa: ARG002 - one gang runs here
+        """The present silence, where the gang is to be restarted for it: once its witnesses have been asked."""
+        silence = self._watch.silence
+        if silence is None or not self._restarts or self._watch.is_locating:
+            return None
+        return msgspec.structs.replace(silence, suspects=self._watch.suspects)

@@ -1,0 +1,151 @@
+"""When the rhythms of pods are read, and when what they do is handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+
+from healthd.agent.rhythms import AGAIN_AFTER, WITHIN, RhythmSampler, SettledRhythms
+from healthd.core.api import PodRhythm
+from healthd.core.api.health import MemberState
+from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY
+from healthd.core.hang.samples import Usage
+from tests.fakes import START
+
+SECOND = timedelta(seconds=1)
+
+
+class Machine:
+    """One rank that trains, and does nothing once it hangs. Each look is a second later."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self.used = Usage()
+        self.works = True
+        self.looks = 0
+
+    def processor_times(self) -> Mapping[str, float]:
+        """Counts the looks at all pods."""
+        self.looks += 1
+        return {"rank": self.used.cpu}
+
+    def read(self, uids: Collection[str]) -> Mapping[str, Usage]:
+        """Of the pods that are sampled."""
+        return dict.fromkeys(uids, self.used)
+
+    def turn(self, sampler: RhythmSampler) -> Sequence[PodRhythm]:
+        """One read at the sampler's own pace."""
+        rhythms, waits = sampler.read(self.now), sampler.every
+        self.now += waits
+        if self.works:
+            cores = waits.total_seconds()
+            total = self.used.cpu + cores
+            self.used = Usage(cpu=total, faults=60 * total, system=0.1 * total)
+        return rhythms
+
+
+def test_a_node_without_busy_pods_is_looked_at_four_times_a_minute() -> None:
+    machine = Machine()
+    sampler = RhythmSampler(machine)
+    machine.works = False
+    for _ in range(4):
+        machine.turn(sampler)
+
+    assert (sampler.every, machine.now - START) == (CHOOSE_EVERY, timedelta(minutes=1))
+
+
+def test_a_rank_is_sampled_each_second_and_its_hang_is_seen() -> None:
+    machine = Machine()
+    sampler = RhythmSampler(machine)
+    while not (rhythms := machine.turn(sampler)):
+        assert machine.now < START + timedelta(minutes=3)
+    machine.works = False
+    hung = machine.now
+    while rhythms[0].state is MemberState.WORKING:
+        rhythms = machine.turn(sampler)
+
+    assert sampler.every == SAMPLE_EVERY
+    assert machine.now - hung <= timedelta(seconds=15)
+    assert machine.looks <= (machine.now - START) / CHOOSE_EVERY + 1
+
+
+def test_a_read_that_is_a_little_early_looks_at_all_pods_too() -> None:
+    machine = Machine()
+    sampler = RhythmSampler(machine)
+    sampler.read(START)
+    sampler.read(START + CHOOSE_EVERY - timedelta(milliseconds=200))
+
+    assert machine.looks == 2
+
+
+def silent(uid: str = "a") -> PodRhythm:
+    """A pod that hangs."""
+    return PodRhythm(uid=uid, state=MemberState.SILENT, since=START, period=2, allowed=12)
+
+
+def working(uid: str = "a", period: float = 2) -> PodRhythm:
+    """One that does not."""
+    return PodRhythm(uid=uid, state=MemberState.WORKING, period=period, allowed=12)
+
+
+class Handed:
+    """What is handed on, second by second."""
+
+    def __init__(self, jitter: float = 1.0) -> None:
+        self.settled = SettledRhythms(lambda: jitter)
+        self.now = START
+
+    def after(self, seconds: int, *rhythms: PodRhythm) -> list[PodRhythm]:
+        """What is handed on after these were seen for so long."""
+        seen, handed = list(rhythms), list[PodRhythm]()
+        for _ in range(seconds):
+            self.now += SECOND
+            handed = list(self.settled.ingest(seen, self.now))
+        return handed
+
+
+def test_a_rhythm_that_became_known_or_changed_is_handed_on_at_once() -> None:
+    handed = Handed()
+
+    assert handed.after(1, working()) == [working()]
+    assert handed.after(1, working(period=6)) == [working(period=6)]
+
+
+def test_pods_that_fall_silent_in_the_same_seconds_are_handed_on_together() -> None:
+    handed = Handed()
+    handed.after(1, working("a"), working("b"))
+
+    assert handed.after(2, silent("a"), working("b")) == [working("a"), working("b")]
+    assert handed.after(4, silent("a"), silent("b")) == [silent("a"), silent("b")]
+
+
+def test_agents_hand_on_the_silence_of_a_gang_at_different_moments() -> None:
+    soon, late = Handed(jitter=0), Handed(jitter=1)
+    waits = [timedelta(seconds=sum(not each.after(1, silent()) for _ in range(9))) for each in (soon, late)]
+
+    assert waits == [WITHIN // 2 + SECOND / 2, WITHIN]
+
+
+def test_a_pod_that_works_again_before_it_was_handed_on_was_never_silent() -> None:
+    handed = Handed()
+    handed.after(1, working())
+    handed.after(3, silent())
+
+    assert handed.after(9, working()) == [working()]
+
+
+def test_a_pod_that_works_again_is_handed_on_soon() -> None:
+    handed = Handed(jitter=0)
+    handed.after(20, silent())
+
+    assert handed.after(4, working()) == [working()]
+
+
+def test_pods_that_fall_silent_one_after_the_other_are_handed_on_in_groups() -> None:
+    handed, changes, before = Handed(), 0, list[PodRhythm]()
+    for second in range(60):
+        after = handed.after(1, *(silent(f"pod-{number:02}") for number in range(second)))
+        changes += after != before
+        before = after
+
+    assert changes <= 60 / AGAIN_AFTER.total_seconds()

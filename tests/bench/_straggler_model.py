@@ -1,0 +1,170 @@
+"""
+A model of synchronous gangs, as their windows of work shares: what is usual in healthy ones, and one rank that is slow.
+
+It is a model, not a recording. Times within a step are in units of the step of a healthy gang. Each rank works on its
+host for a part of the step, then all exchange gradients. The step ends with the slowest rank.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import sqrt
+from typing import NamedTuple
+
+from healthd.core.hang.stragglers import Straggler, StragglerDetector
+from healthd.core.hang.work_share import ShareWindow, WorkShare
+from tests.fakes import START
+
+WINDOW = 15.0
+"""Seconds: three steps of the slowest gang of the model."""
+RANKS = 8
+A_DAY = int(86400 / WINDOW)
+AGAIN = 0.975
+"""Of the drift of one window that is left in the next: a time constant of ten minutes."""
+_TABLE = 1 << 16
+
+
+class Pauses(NamedTuple):
+    """Something that comes now and then, *every* so many seconds, half of that more or less, and how much of it."""
+
+    every: float
+    shortest: float
+    longest: float
+    least: float
+    most: float
+
+
+COLLECTIONS = Pauses(300, 0.1, 1.0, 0.3, 1.0)
+"""Garbage collection of one rank: a share of the time that it takes is added to its work."""
+DAEMONS = Pauses(900, 3.0, 60.0, 0.05, 0.4)
+"""Another program on a rank's cores, or a cold page cache: this share of a step more."""
+EVALUATIONS = Pauses(3600, 20.0, 300.0, 0.6, 1.0)
+"""Rank 0 works alone, for this share of the time."""
+SAVES = Pauses(1200, 2.0, 60.0, 0.3, 1.0)
+"""The same for a checkpoint that rank 0 writes."""
+PHASES = Pauses(3 * 3600, WINDOW, WINDOW, 0.8, 1.2)
+"""All ranks have that much of the work from then on: another data set, a longer sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """Rank *rank* needs *by* of a healthy step more from window *begin* on, which may be the middle of one."""
+
+    rank: int
+    by: float
+    begin: float
+
+
+class Gang:
+    """One gang of 8 ranks. What differs between gangs is drawn from *seed*."""
+
+    def __init__(self, seed: int, drift: float = 0.01) -> None:
+        self._dice = dice = random.Random(seed)
+        self._noise = _noise()
+        self.period = 0.2 * 25 ** dice.random()
+        """Seconds: 0.2 to 5."""
+        self._work = dice.uniform(0.2, 0.9)
+        jitter = dice.uniform(0.02, 0.1) * self._work
+        self._jitter = jitter / sqrt(WINDOW / self.period)
+        self._rest = 1 - self._work + 1.4 * jitter
+        uneven = dice.uniform(0.002, 0.02)
+        self._uneven = [dice.gauss(0, uneven) for _ in range(RANKS)]
+        self._uneven[0] += dice.uniform(0, 0.1)
+        self._drifts = [0.0] * RANKS
+        self._new = drift * sqrt(1 - AGAIN**2)
+        self._of_ranks = [(rank, _Now(dice, kind)) for rank in range(RANKS) for kind in (COLLECTIONS, DAEMONS)]
+        self._of_rank_0 = [_Now(dice, kind) for kind in (SAVES, EVALUATIONS)]
+        self._phase = _Now(dice, PHASES)
+        self._all = [*(each for _, each in self._of_ranks), *self._of_rank_0, self._phase]
+        self._quiet_until = 0.0
+        self.paused: list[float] = []
+        """Of each window, the seconds in which rank 0 worked alone."""
+
+    def windows(self, count: int, slow: Slow | None = None) -> Iterator[ShareWindow]:
+        """*count* windows, one after the other."""
+        names, begin, length = [str(rank) for rank in range(RANKS)], START, timedelta(seconds=WINDOW)
+        for number in range(count):
+            shares = dict(zip(names, self._shares(number, slow), strict=True))
+            yield ShareWindow(begin, begin + length, shares)
+            begin += length
+
+    def _shares(self, number: int, slow: Slow | None) -> list[WorkShare]:
+        at, noise, place = number * WINDOW, self._noise, self._dice.randrange(_TABLE - 2 * RANKS)
+        self._drifts = [
+            AGAIN * d + self._new * n for d, n in zip(self._drifts, noise[place : place + RANKS], strict=True)
+        ]
+        jitter = noise[place + RANKS : place + 2 * RANKS]
+        work = [
+            self._work + own + drift + self._jitter * some
+            for own, drift, some in zip(self._uneven, self._drifts, jitter, strict=True)
+        ]
+        if slow is not None and number + 1 > slow.begin:
+            work[slow.rank] += slow.by * min(1.0, number + 1 - slow.begin)
+        together, alone = self._pauses(at, work) if at + WINDOW > self._quiet_until else (1.0, 0.0)
+        self.paused.append(WINDOW * (1 - together))
+        step = max(work) + self._rest
+        shares = [min(1.0, together * max(0.0, each) / step) for each in work]
+        shares[0] = min(1.0, shares[0] + alone)
+        return [WorkShare(share) for share in shares]
+
+    def _pauses(self, at: float, work: list[float]) -> tuple[float, float]:
+        """Add to *work*. The shares of the window in which all step, and in which rank 0 works alone."""
+        for rank, pauses in self._of_ranks:
+            work[rank] += pauses.share(at) * pauses.size
+        if self._phase.share(at):
+            self._work = min(0.9, max(0.2, self._work * self._phase.size))
+        together, alone = 1.0, 0.0
+        for pauses in self._of_rank_0:
+            share = min(together, pauses.share(at))
+            together, alone = together - share, alone + share * pauses.size
+        self._quiet_until = min(each.begin for each in self._all)
+        return together, alone
+
+
+class _Now:
+    """Pauses of one kind, one after the other."""
+
+    def __init__(self, dice: random.Random, kind: Pauses) -> None:
+        self._dice, self._kind = dice, kind
+        self.begin = self._end = -1.0
+        self.size = 0.0
+        self._next(0.0)
+
+    def share(self, at: float) -> float:
+        """The share of the window from *at* on in which it happens."""
+        if at >= self._end:
+            self._next(at)
+        if at + WINDOW <= self.begin:
+            return 0.0
+        return (min(self._end, at + WINDOW) - max(self.begin, at)) / WINDOW
+
+    def _next(self, at: float) -> None:
+        dice, kind = self._dice, self._kind
+        self.begin = at + dice.uniform(0.5, 1.5) * kind.every
+        self._end = self.begin + dice.uniform(kind.shortest, kind.longest)
+        self.size = dice.uniform(kind.least, kind.most)
+
+
+def _noise(_kept: list[float] = []) -> list[float]:  # noqa: B006 - made once
+    """Standard normal values."""
+    if not _kept:
+        dice = random.Random(1)
+        _kept.extend(dice.gauss(0, 1) for _ in range(_TABLE))
+    return _kept
+
+
+def reported(gang: Gang, count: int, slow: Slow | None = None) -> list[tuple[float, Straggler]]:
+    """What is reported of *gang* in *count* windows: seconds after its start, and the rank."""
+    detector, found = StragglerDetector(), list[tuple[float, Straggler]]()
+    for window in gang.windows(count, slow):
+        begun = [each for each in detector.add(window) if each.ended_at is None]
+        found += [((window.end - START).total_seconds(), each) for each in begun]
+    return found
+
+
+def begin_of(slow: Slow) -> datetime:
+    """When the rank becomes slow."""
+    return START + timedelta(seconds=slow.begin * WINDOW)

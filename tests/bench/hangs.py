@@ -1,0 +1,180 @@
+"""
+Hangs of `healthd run`: `python -m tests.bench.hangs [--rounds N] [--healthy SECONDS] [--at-once N]`.
+
+Each round starts the demo's trainer under `healthd run`, lets one rank hang at a random moment after its rhythm can be
+known, another rank and another kind each time, and waits for the warning. The clock starts at the last progress: the
+last step that rank 0 printed. It stops at the timestamp of the warning in healthd's log. Healthy runs have pauses
+(an evaluation by one rank, a slow save, late data) and count every warning as false. The cost is that of sampling
+eight ranks, by the processor time of the sampler alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from healthd.core.config import HangPolicy
+from healthd.local.hang.watch import HangWatch
+from healthd.local.processes.runner import RunningRank
+from tests.bench._figures import machine, spread
+from tests.bench._hanging_trainer import HANGS, PAUSES
+from tests.fakes import ManualClock
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = Path(__file__).with_name("_hanging_trainer.py")
+LEARNS = 90.0
+"""Seconds before a hang: the rhythm is known after a minute, on a busy machine a little later."""
+GIVES_UP = 60.0
+"""Seconds after which a hang counts as not seen."""
+
+
+async def one_run(kind: str, after: float, victim: int, ranks: int, pace: float, seconds: float) -> dict[str, Any]:
+    """Run for *seconds*, or until a hang is seen. Returns the warnings, and the seconds from the last progress."""
+    with tempfile.TemporaryDirectory(prefix="healthd-hangs-") as scratch:
+        folder = Path(scratch)
+        own = [sys.executable, "-m", "healthd.cli.main", "run", "--nproc", str(ranks), "--quiet", "--grace", "1s"]
+        places = ["--checkpoint", str(folder / "out"), "--state", str(folder / "state"), "--name", "hangs"]
+        training = ["--steps", "1000000", "--every", "100", "--pace", str(pace), "--checkpoint", str(folder / "out")]
+        command = [sys.executable, str(SCRIPT), kind, str(after), str(victim), "--", *training]
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with (folder / "said").open("w") as said:
+            run = await asyncio.create_subprocess_exec(*own, *places, "--", *command, env=environ, stderr=said)
+        until, warnings = time.monotonic() + seconds, list[dict[str, Any]]()
+        try:
+            while time.monotonic() < until and run.returncode is None and not (warnings and kind in HANGS):
+                await asyncio.sleep(0.5)
+                warnings = events(folder / "state" / "logs" / "healthd.log", "run.hangs")
+            last = (folder / "state" / "logs" / "attempt-0" / "rank-0.log").stat().st_mtime
+            begun = events(folder / "state" / "logs" / "healthd.log", "rank.started")
+            learned = events(folder / "state" / "logs" / "healthd.log", "run.rhythm_known")
+            known = [round(time_of(each) - time_of(begun[-1])) for each in learned]
+        finally:
+            run.terminate()
+            await run.wait()
+        seen = [round(time_of(each) - last, 2) for each in warnings]
+        return {"kind": kind, "ranks": ranks, "pace": pace, "warnings": len(warnings), "seen": seen, "known": known}
+
+
+def time_of(event: dict[str, Any]) -> float:
+    """In seconds since 1970."""
+    return datetime.fromisoformat(event["timestamp"]).timestamp()
+
+
+def events(path: Path, name: str) -> list[dict[str, Any]]:
+    """What healthd logged under this name."""
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    return [event for line in lines if f'"{name}"' in line and (event := json.loads(line))["event"] == name]
+
+
+async def hangs(rounds: int, at_once: int, seed: int) -> dict[str, Any]:
+    """Every kind in turn."""
+    dice, gate = random.Random(seed), asyncio.Semaphore(at_once)
+
+    async def one(number: int) -> dict[str, Any]:
+        kind, ranks = list(HANGS)[number % len(HANGS)], dice.choice([2, 3, 4])
+        after, pace = LEARNS + dice.uniform(0, 5), dice.choice([0.1, 0.3, 1.0])
+        victim = dice.randrange(ranks)
+        async with gate:
+            found = await one_run(kind, after, victim, ranks, pace, after + GIVES_UP)
+        print(found, file=sys.stderr, flush=True)
+        return found
+
+    found = await asyncio.gather(*(one(number) for number in range(rounds)))
+    seen = [each["seen"][0] for each in found if each["seen"]]
+    by_kind = {kind: spread([e["seen"][0] for e in found if e["kind"] == kind and e["seen"]] or [-1]) for kind in HANGS}
+    return {
+        "hangs": len(found),
+        "not seen": len(found) - len(seen),
+        "seconds": spread(seen or [-1]),
+        "by kind": by_kind,
+    }
+
+
+async def healthy(seconds: float) -> dict[str, Any]:
+    """Each kind of pause, at the same time."""
+    runs = [one_run(kind, 70 if kind != "data" else 20, 0, 2, 0.3, seconds) for kind in PAUSES]
+    found = await asyncio.gather(*runs, one_run("none", 0, 0, 4, 0.1, seconds))
+    return {"job hours": round(len(found) * seconds / 3600, 2), "warnings": {f["kind"]: f["warnings"] for f in found}}
+
+
+def cost(ranks: int = 8, samples: int = 600) -> dict[str, Any]:
+    """Of sampling this many ranks, each a process that sleeps and wakes, once a second."""
+    program = "import time\nwhile True: sum(range(2000)); time.sleep(0.02)"
+    command = ["sh", "-c", f"{sys.executable} -c '{program}'; :"]
+    children = [subprocess.Popen(command, start_new_session=True) for _ in range(ranks)]
+    clock = ManualClock()
+    present = [RunningRank(f"uid-{n}", str(n), 0, child.pid) for n, child in enumerate(children)]
+
+    async def nothing(*_: object) -> None:
+        return None
+
+    watch = HangWatch(
+        HangPolicy(),
+        clock,
+        running=lambda: present,
+        saved=lambda: 0,
+        report=nothing,
+        locate=nothing,
+        wake=lambda: None,
+    )
+
+    async def sample() -> float:
+        await watch.cycle(clock.now())
+        before = time.process_time()
+        for _ in range(samples):
+            clock.advance(timedelta(seconds=1))
+            await watch.cycle(clock.now())
+        return time.process_time() - before
+
+    memory = resident()
+    try:
+        used = asyncio.run(sample())
+    finally:
+        for child in children:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    grown = resident() - memory
+    return {"ranks": ranks, "percent of a core": round(100 * used / samples, 3), "memory in KB": grown}
+
+
+def resident() -> int:
+    """KB that this process has in memory."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmRSS"].split()[0])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=24)
+    parser.add_argument("--healthy", type=float, default=600, metavar="SECONDS")
+    parser.add_argument("--at-once", type=int, default=4, help="runs at the same time")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
+    args = parser.parse_args(argv)
+    figures: dict[str, Any] = {"seed": args.seed, "cost": cost()}
+    if args.rounds:
+        figures["injected"] = asyncio.run(hangs(args.rounds, args.at_once, args.seed))
+    if args.healthy:
+        figures["healthy"] = asyncio.run(healthy(args.healthy))
+    clock = {"start": "the last step that rank 0 printed", "end": "the timestamp of the warning"}
+    print(json.dumps({"clock": clock, "unit": "s", **figures, "machine": machine()}, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

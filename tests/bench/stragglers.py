@@ -1,0 +1,137 @@
+"""
+Stragglers in a model of gangs: `python -m tests.bench.stragglers [--nodes N] [--days N] [--injected N] [--seed N]`.
+
+Healthy: each node has one gang of eight ranks for so many days, and every report is false. Injected: one rank of a
+gang becomes slow after half an hour, or is slow from its start. The clock starts when it becomes slow, and ends with
+the end of the window in which it is named. It stands while rank 0 evaluates or saves alone: no rank is slow then. Both
+are in the model's time. The model is `_straggler_model.py`.
+
+`--real SECONDS` starts the demo's trainer under `healthd run` instead, with one rank that becomes slow after two
+minutes. The clock starts then, and ends at the timestamp of the warning in healthd's log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench._figures import machine, spread
+from tests.bench._straggler_model import A_DAY, RANKS, WINDOW, Gang, Slow, reported
+from tests.bench.hangs import events, time_of
+
+SCRIPT = Path(__file__).with_name("_slow_trainer.py")
+REAL_AFTER = 120.0
+"""Seconds after the start of the ranks."""
+HEALTHY = 120
+"""Windows before a rank becomes slow: half an hour."""
+AFTER = 40
+"""Windows in which it may be named: ten minutes."""
+SOON = 120.0
+SIZES = (0.1, 0.15, 0.2, 0.5)
+KINDS = ("another rank", "rank 0", "from the start")
+"""Which rank becomes slow after half an hour, or that one other than 0 has been slow from the start."""
+
+
+def false_reports(nodes: int, days: float, seed: int, drift: float, seconds: float) -> dict[str, Any]:
+    """Reports of healthy gangs, one on each node. Ends early after *seconds*."""
+    until, done, false = time.monotonic() + seconds, 0, list[dict[str, Any]]()
+    for number in range(nodes):
+        if time.monotonic() > until:
+            break
+        found = reported(Gang(seed + number, drift), round(days * A_DAY))
+        false += [{"seed": seed + number, "hours": round(at / 3600, 2), "rank": each.rank} for at, each in found]
+        done += 1
+    node_days = done * days
+    rate = 1000 * len(false) / node_days if node_days else 0.0
+    upper = 1000 * 3.0 / node_days if node_days and not false else None
+    return {
+        "node days": round(node_days, 1),
+        "false reports": len(false),
+        "a day and 1,000 nodes": round(rate, 3),
+        "95% below, where none was seen": upper and round(upper, 3),
+        "first": false[:10],
+    }
+
+
+def injected(count: int, by: float, seed: int, drift: float, *, kind: str) -> dict[str, Any]:
+    """How soon a rank that is slow *by* of a step is named. *kind* is one of `KINDS`."""
+    from_start = kind == "from the start"
+    dice, named, wrong = random.Random(seed), list[float](), 0
+    for number in range(count):
+        begin = 0.0 if from_start else HEALTHY + dice.random()
+        slow = Slow(0 if kind == "rank 0" else dice.randrange(1, RANKS), by, begin)
+        gang = Gang(seed + number, drift)
+        found = reported(gang, int(begin) + AFTER, slow)
+        ends = [at for at, each in found if each.rank == str(slow.rank) and at > begin * WINDOW]
+        right = [at - begin * WINDOW - sum(gang.paused[int(begin) : round(at / WINDOW)]) for at in ends]
+        wrong += any(each.rank != str(slow.rank) for _, each in found)
+        named += right[:1]
+    return {
+        "slower by": by,
+        "kind": kind,
+        "runs": count,
+        "named": len(named),
+        "within 2 min": round(sum(each <= SOON for each in named) / count, 4),
+        "another rank named": wrong,
+        "seconds": spread(named or [-1]),
+    }
+
+
+def real(by: float, seconds: float, ranks: int, pace: float, seed: int) -> dict[str, Any]:
+    """One run of the demo's trainer with one rank that is slow *by* of a step of *pace* seconds."""
+    victim = random.Random(seed).randrange(1, ranks)
+    with tempfile.TemporaryDirectory(prefix="healthd-stragglers-") as scratch:
+        folder, log = Path(scratch), Path(scratch) / "state" / "logs" / "healthd.log"
+        own = [sys.executable, "-m", "healthd.cli.main", "run", "--nproc", str(ranks), "--quiet", "--grace", "1s"]
+        places = ["--checkpoint", str(folder / "out"), "--state", str(folder / "state"), "--name", "stragglers"]
+        slow = [str(SCRIPT), str(by), str(REAL_AFTER), str(victim), str(pace)]
+        training = ["--steps", "1000000", "--every", "1000", "--pace", str(pace), "--checkpoint", str(folder / "out")]
+        run = subprocess.Popen([*own, *places, "--", sys.executable, *slow, "--", *training])
+        try:
+            time.sleep(seconds)
+            began = time_of(events(log, "rank.started")[-1]) + REAL_AFTER
+            found = [(round(time_of(each) - began, 1), each["text"]) for each in events(log, "run.straggler")]
+        finally:
+            run.terminate()
+            run.wait()
+    return {"slower by": by, "ranks": ranks, "pace": pace, "victim": victim, "warnings": found}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--days", type=float, default=1.0)
+    parser.add_argument("--injected", type=int, default=100, help="runs for each size")
+    parser.add_argument(
+        "--drift", type=float, default=0.01, help="standard deviation of a rank's slow drift, of a step"
+    )
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no further node begins after that")
+    parser.add_argument("--real", type=float, default=0.0, metavar="SECONDS", help="a real run instead of the model")
+    parser.add_argument("--by", type=float, default=0.2, help="how much slower, in a real run")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--pace", type=float, default=0.5, help="seconds between two steps of a real run")
+    args = parser.parse_args(argv)
+    if args.real:
+        seen = real(args.by, args.real, args.ranks, args.pace, args.seed)
+        print(json.dumps({"unit": "s", "seed": args.seed, **seen, "machine": machine()}, indent=2))
+        return 0
+    sizes = [(by, kind) for kind in KINDS for by in SIZES] if args.injected else []
+    found = [injected(args.injected, by, args.seed, args.drift, kind=kind) for by, kind in sizes]
+    healthy = false_reports(args.nodes, args.days, args.seed + 10**6, args.drift, args.seconds)
+    figures = {"seed": args.seed, "drift": args.drift, "healthy": healthy, "injected": found}
+    print(json.dumps({"unit": "s, of the model", **figures, "machine": machine()}, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,365 @@
+"""What the controller has noticed: each change in its place, and the gangs that it touches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from healthd.controller.cache.cluster_state import KEPT_DELETED, ClusterState, GangKey, ObjectKey
+from healthd.core.api import (
+    ANNOTATION_RESTART,
+    Condition,
+    Device,
+    Job,
+    Nic,
+    Node,
+    NodeHealthStatus,
+    OwnerReference,
+    Pod,
+    PodStatus,
+    Recovery,
+    RecoveryStatus,
+    Taint,
+    TimelineEntry,
+)
+from healthd.core.api.model import Phase, Verdict
+from healthd.gangs import ADAPTERS
+from tests.builders import a_job, a_node, a_nodehealth, a_pod, a_recovery, gang_ref
+from tests.fakes import START
+
+TRAIN = GangKey("Job", "default", "train")
+
+
+def stored(obj: Any, version: int = 1, uid: str = "") -> Any:
+    """*obj* as an API server shows it."""
+    name = obj.metadata.name
+    meta = msgspec.structs.replace(obj.metadata, resource_version=str(version), uid=uid or f"uid-{name}")
+    return msgspec.structs.replace(obj, metadata=meta)
+
+
+JOB: Job = stored(a_job("train", annotations={ANNOTATION_RESTART: "enabled"}))
+
+
+def member(
+    name: str = "train-0", *, node: str = "node-a", version: int = 1, phase: str = "Running", **more: Any
+) -> Pod:
+    """A pod of the gang `train`."""
+    labels = {"batch.kubernetes.io/job-name": "train"}
+    pod: Pod = stored(a_pod(name, node="node-a", labels=labels, status=PodStatus(phase=phase), **more), version)
+    return pod
+
+
+def a_cluster_state(*objects: Any) -> ClusterState:
+    """What was noticed, with nobody touched any more."""
+    cluster_state = ClusterState(ADAPTERS)
+    for obj in objects:
+        cluster_state.upsert(obj)
+    cluster_state.dirty_keys.clear()
+    return cluster_state
+
+
+def test_a_pod_touches_its_gang_alone() -> None:
+    cluster_state = a_cluster_state(JOB, stored(a_job("other", annotations={ANNOTATION_RESTART: "enabled"})))
+    cluster_state.upsert(member())
+
+    assert cluster_state.dirty_keys == {TRAIN}
+
+
+def test_a_node_that_goes_bad_touches_the_gangs_there() -> None:
+    cluster_state = a_cluster_state(JOB, stored(a_node("node-a")), member())
+    cluster_state.upsert(stored(a_node("node-a", taints=[Taint(key="healthd.dev/quarantined")]), 2))
+
+    assert cluster_state.dirty_keys == {TRAIN}
+
+
+def test_a_heartbeat_of_a_node_touches_no_one() -> None:
+    later = Condition(type="Ready", status="True", reason="KubeletReady", last_heartbeat_time=START)
+    cluster_state = a_cluster_state(JOB, stored(a_node("node-a")), member())
+    cluster_state.upsert(stored(a_node("node-a", conditions=[later]), 2))
+
+    assert cluster_state.dirty_keys == set()
+
+
+def test_a_node_on_which_no_gang_runs_touches_no_one() -> None:
+    cluster_state = a_cluster_state(JOB, member())
+    cluster_state.upsert(stored(a_node("node-z", unschedulable=True)))
+
+    assert cluster_state.dirty_keys == set()
+
+
+def test_a_new_spare_touches_the_gangs_that_may_wait_for_one() -> None:
+    waiting = stored(a_recovery(gang=JOB, status=RecoveryStatus(phase=Phase.HELD)))
+    cluster_state = a_cluster_state(JOB, waiting)
+    cluster_state.upsert(stored(a_node("node-z", spare=True)))
+
+    assert cluster_state.dirty_keys == {TRAIN}
+
+
+def test_what_an_agent_says_touches_whoever_runs_there() -> None:
+    cluster_state = a_cluster_state(JOB, member())
+    cluster_state.upsert(stored(a_nodehealth("node-a", verdict=Verdict.UNHEALTHY)))
+
+    assert cluster_state.dirty_keys == {TRAIN}
+
+
+def test_nothing_goes_back_in_time() -> None:
+    cluster_state = a_cluster_state(JOB, member(version=7, phase="Failed"))
+    cluster_state.upsert(member(version=6))
+
+    assert [pod.status.phase for pod in cluster_state.members(gang_ref(JOB))] == ["Failed"]
+    assert cluster_state.dirty_keys == set()
+
+
+def test_a_late_answer_does_not_bring_a_deleted_object_back() -> None:
+    cluster_state = a_cluster_state(JOB, member(version=6))
+    cluster_state.remove(member(version=7))
+    cluster_state.upsert(member(version=6))
+
+    assert cluster_state.members(gang_ref(JOB)) == ()
+
+
+def test_an_old_list_does_not_take_away_what_was_made_since() -> None:
+    cluster_state = a_cluster_state(JOB)
+    cluster_state.upsert(stored(a_recovery(gang=JOB), 9))
+    cluster_state.replace(Recovery, [], "8")
+
+    assert cluster_state.active(gang_ref(JOB)) is not None
+
+
+def test_a_newer_list_does() -> None:
+    cluster_state = a_cluster_state(JOB, stored(a_recovery(gang=JOB), 9))
+    cluster_state.replace(Recovery, [], "10")
+
+    assert cluster_state.active(gang_ref(JOB)) is None
+    assert cluster_state.dirty_keys == {TRAIN}
+
+
+def test_the_last_state_of_a_pod_that_is_gone_is_kept() -> None:
+    cluster_state = a_cluster_state(JOB, member(version=6))
+    cluster_state.remove(member(version=7, phase="Failed"))
+
+    assert [(pod.metadata.name, pod.status.phase) for pod in cluster_state.deleted_pods(gang_ref(JOB))] == [
+        ("train-0", "Failed")
+    ]
+
+
+def test_what_a_later_list_does_not_show_is_gone_though_we_wrote_it_since_it_was_seen_last() -> None:
+    seen, written = stored(a_node("node-a"), 3), stored(a_node("node-a", spare=True), 5)
+    cluster_state = a_cluster_state(seen, written)
+
+    cluster_state.apply(None, seen, "4")
+    assert cluster_state.spare_nodes == {"node-a"}
+
+    cluster_state.apply(None, seen, "9")
+    assert not cluster_state.nodes
+
+
+def test_a_pod_made_anew_under_its_name_takes_the_place_of_the_one_whose_last_state_is_kept() -> None:
+    running, failed = member("train-0", version=1), member("train-0", version=4, phase="Failed")
+    anew = stored(member("train-0"), 5, "uid-new")
+    cluster_state = a_cluster_state(JOB, running)
+
+    cluster_state.apply(anew, failed, "9")
+
+    assert [pod.metadata.uid for pod in cluster_state.members(gang_ref(JOB))] == ["uid-new"]
+    assert [pod.status.phase for pod in cluster_state.deleted_pods(gang_ref(JOB))] == ["Failed"]
+
+
+def test_what_an_earlier_gang_of_the_name_left_behind_is_nothing_of_this_one() -> None:
+    earlier = [OwnerReference(api_version="batch/v1", kind="Job", name="train", uid="uid-earlier", controller=True)]
+    old = member(version=6, owner_references=earlier)
+    cluster_state = a_cluster_state(JOB, old)
+    cluster_state.remove(old)
+
+    assert cluster_state.deleted_pods(gang_ref(JOB)) == ()
+
+
+def test_pods_of_no_gang_of_ours_leave_nothing_behind() -> None:
+    stranger = stored(a_pod("web", node="node-a"))
+    cluster_state = a_cluster_state(stranger)
+    cluster_state.remove(stranger)
+
+    assert cluster_state.deleted_pods(gang_ref(JOB)) == ()
+    assert cluster_state.dirty_keys == set()
+
+
+def test_what_only_people_read_of_a_node_is_not_kept() -> None:
+    rail = Nic(pci="0000:5c:00.0", port=1, device="mlx5_0", family="ib", rail=0, growth={"ib.packet_seq_err": 12})
+    storage = Nic(pci="0000:5d:00.0", port=1, family="roce")
+    said = a_nodehealth("a", status=NodeHealthStatus(inventory=[Device(pci="0000:3b:00.0")], nics=[rail, storage]))
+    status = a_cluster_state(stored(said)).health["a"].status
+
+    assert (status.inventory, status.nics) == ([], [msgspec.structs.replace(rail, device="")])
+
+
+def test_a_boot_id_is_never_taken_from_here() -> None:
+    cluster_state = a_cluster_state(stored(a_node("node-a", boot_id="boot-7")), stored(a_nodehealth("node-a")))
+
+    assert cluster_state.nodes["node-a"].status.node_info.boot_id == ""
+    assert cluster_state.health["node-a"].status.boot_id == ""
+
+
+def test_members_of_a_namesake_are_left_out() -> None:
+    former = stored(a_job("train"), uid="uid-former")
+    cluster_state = a_cluster_state(JOB, member("old", owner=former), member("new", owner=JOB))
+
+    assert [pod.metadata.name for pod in cluster_state.members(gang_ref(JOB))] == ["new"]
+
+
+def test_both_a_gang_and_the_recovery_of_its_namesake_are_attended_to() -> None:
+    former = stored(a_job("train"), uid="uid-former")
+    cluster_state = a_cluster_state(JOB, stored(a_recovery(gang=former)))
+
+    assert {gang.uid for gang in cluster_state.gangs(TRAIN)} == {"uid-train", "uid-former"}
+
+
+def test_a_gang_that_did_not_ask_for_it_is_ignored() -> None:
+    cluster_state = a_cluster_state(stored(a_job("train", annotations={ANNOTATION_RESTART: ""})))
+
+    assert cluster_state.gangs(TRAIN) == []
+
+
+def test_a_node_is_busy_until_its_last_pod_has_ended() -> None:
+    cluster_state = a_cluster_state(JOB, member("a"), member("b"))
+    cluster_state.upsert(member("a", version=2, phase="Failed"))
+    assert "node-a" in cluster_state.busy_nodes()
+
+    cluster_state.remove(member("b", version=2))
+
+    assert "node-a" not in cluster_state.busy_nodes()
+
+
+def test_what_is_gone_leaves_no_place_behind() -> None:
+    cluster_state = a_cluster_state(JOB, member(), stored(a_recovery(gang=JOB)), stored(a_node("node-a")))
+    cluster_state.remove(member(version=2))
+    cluster_state.remove(stored(a_recovery(gang=JOB), 2))
+    cluster_state.remove(stored(a_node("node-a"), 2))
+    cluster_state.remove(JOB)
+
+    assert not cluster_state._members
+    assert not cluster_state._recoveries
+    assert not cluster_state._gangs_on
+    assert not cluster_state.roots
+    assert not cluster_state.nodes
+
+
+def test_spares_claims_and_quarantines_are_counted_as_they_change() -> None:
+    cluster_state = a_cluster_state(stored(a_node("node-a", spare=True)))
+    assert cluster_state.spare_nodes == {"node-a"}
+
+    cluster_state.upsert(stored(a_node("node-a", annotations={"healthd.dev/claim": "{}"}), 2))
+
+    assert (cluster_state.spare_nodes, cluster_state.claimed_nodes) == (set(), {"node-a"})
+    assert cluster_state.get(Node, ObjectKey("", "node-a")) is not None
+
+
+def sized(members: int, version: int) -> Job:
+    """The gang with another number of members."""
+    spec = msgspec.structs.replace(JOB.spec, parallelism=members, completions=members)
+    job: Job = stored(msgspec.structs.replace(JOB, spec=spec), version)
+    return job
+
+
+def ranked(index: int, version: int = 1, **more: Any) -> Pod:
+    """One member of it by its index."""
+    pod = member(f"train-{index}", version=version, **more)
+    labels = {**pod.metadata.labels, "batch.kubernetes.io/job-completion-index": str(index)}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels=labels))
+
+
+@pytest.mark.parametrize("first", ["the edit", "the end"])
+def test_who_went_because_a_user_made_the_gang_smaller_is_known_after_it_was_made_larger_again(first: str) -> None:
+    cluster_state = a_cluster_state(sized(2, 1), ranked(0), ranked(1))
+    if first == "the edit":
+        cluster_state.upsert(sized(1, 2))
+        cluster_state.remove(ranked(1), 3)
+    else:
+        cluster_state.remove(ranked(1), 2)
+        cluster_state.upsert(sized(1, 3))
+    cluster_state.upsert(sized(2, 4))
+
+    assert set(cluster_state.view(gang_ref(JOB)).resized_away) == {"uid-train-1"}
+
+
+def test_a_member_that_kept_its_place_while_the_gang_was_smaller_for_a_moment_is_one_like_others() -> None:
+    cluster_state = a_cluster_state(sized(2, 1), ranked(0), ranked(1))
+    cluster_state.upsert(sized(1, 2))
+    cluster_state.upsert(sized(2, 3))
+
+    assert set(cluster_state.view(gang_ref(JOB)).resized_away) == set()
+
+
+@pytest.mark.parametrize(
+    ("deleted_at", "known"),
+    [
+        pytest.param(3, {"uid-train-1"}, id="while the gang was smaller: its owner did that"),
+        pytest.param(5, set(), id="after it was larger again: the others wait for it"),
+    ],
+)
+def test_the_watch_of_pods_may_be_behind_that_of_a_gang_whose_size_changes(deleted_at: int, known: set[str]) -> None:
+    cluster_state = a_cluster_state(sized(2, 1), ranked(0), ranked(1))
+    cluster_state.upsert(sized(1, 2))
+    cluster_state.upsert(sized(2, 4))
+    cluster_state.upsert(ranked(1, deleted_at, deletion_timestamp=START))
+    cluster_state.remove(ranked(1, deleted_at, deletion_timestamp=START), deleted_at + 1)
+
+    assert set(cluster_state.view(gang_ref(JOB)).resized_away) == known
+
+
+@pytest.mark.slow
+def test_nothing_is_kept_of_members_that_were_forgotten() -> None:
+    cluster_state = a_cluster_state(sized(2, 1), ranked(0), ranked(1))
+    cluster_state.upsert(sized(1, 2))
+    cluster_state.remove(ranked(1), 3)
+    for number in range(KEPT_DELETED):
+        other = member(f"other-{number}", version=4)
+        cluster_state.upsert(other)
+        cluster_state.remove(other, 5)
+
+    assert set(cluster_state.view(gang_ref(JOB)).resized_away) == set()
+
+
+# Recoveries that somebody deletes
+
+
+GOING_ON = RecoveryStatus(phase=Phase.STOPPING, timeline=[TimelineEntry(phase=Phase.STOPPING, at=START, message="")])
+
+
+def test_a_recovery_that_is_deleted_before_it_is_over_counts_as_active() -> None:
+    cluster_state = a_cluster_state(JOB, stored(a_recovery(gang=JOB, status=GOING_ON), 2))
+    cluster_state.remove(stored(a_recovery(gang=JOB, status=GOING_ON), 3))
+    lost = cluster_state.active(gang_ref(JOB))
+
+    assert lost is not None
+    assert lost.status == GOING_ON
+    assert list(cluster_state.active_recoveries()) == [lost]
+    assert TRAIN in cluster_state.dirty_keys
+
+
+def test_it_is_looked_after_until_it_was_made_again_with_its_record() -> None:
+    cluster_state = a_cluster_state(JOB, stored(a_recovery(gang=JOB, status=GOING_ON), 2))
+    cluster_state.remove(stored(a_recovery(gang=JOB, status=GOING_ON), 3))
+    cluster_state.upsert(stored(a_recovery(gang=JOB), 4, uid="another"))
+    unfinished = cluster_state.lost(gang_ref(JOB))
+    cluster_state.upsert(stored(a_recovery(gang=JOB, status=GOING_ON), 5, uid="another"))
+
+    assert unfinished is not None
+    assert cluster_state.lost(gang_ref(JOB)) is None
+    assert len(list(cluster_state.active_recoveries())) == 1
+
+
+def test_a_recovery_that_was_deleted_after_its_end_is_gone() -> None:
+    over = msgspec.structs.replace(GOING_ON, phase=Phase.RECOVERED)
+    cluster_state = a_cluster_state(JOB, stored(a_recovery(gang=JOB, status=over), 2))
+    cluster_state.remove(stored(a_recovery(gang=JOB, status=over), 3))
+
+    assert cluster_state.active(gang_ref(JOB)) is None
+
+
+def test_the_gang_of_a_lost_recovery_is_read_also_when_it_is_gone() -> None:
+    cluster_state = a_cluster_state(stored(a_recovery(gang=JOB, status=GOING_ON), 2))
+    cluster_state.remove(stored(a_recovery(gang=JOB, status=GOING_ON), 3))
+
+    assert cluster_state.gangs(TRAIN) == [gang_ref(JOB)]

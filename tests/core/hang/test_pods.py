@@ -1,0 +1,203 @@
+"""Which pods of a node are sampled, and what is published of each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+
+from healthd.core.api import PodRhythm
+from healthd.core.api.health import MemberState
+from healthd.core.hang.pods import CHOOSE_EVERY, PodRhythms
+from healthd.core.hang.samples import Usage
+from tests.fakes import START
+
+SECOND = timedelta(seconds=1)
+Second = Callable[[random.Random], Usage]
+
+
+def trains(dice: random.Random) -> Usage:
+    """A rank, as its control group shows it."""
+    share = dice.uniform(0.8, 1.2)
+    return Usage(cpu=share, faults=60 * share, system=0.08 * share)
+
+
+def trains_without_the_kernel(dice: random.Random) -> Usage:
+    """One of which only the processor time tells something."""
+    return Usage(cpu=dice.uniform(0.8, 1.2))
+
+
+def sleeps(dice: random.Random) -> Usage:
+    """Background threads wake up now and then."""
+    return Usage(cpu=dice.uniform(0, 0.004))
+
+
+def spins(dice: random.Random) -> Usage:
+    """It polls in user space."""
+    return Usage(cpu=dice.uniform(0.95, 1.0), system=dice.uniform(0, 0.003))
+
+
+def serves(dice: random.Random) -> Usage:
+    """A web server with little to do."""
+    return Usage(cpu=dice.uniform(0, 0.1), faults=3)
+
+
+class Node:
+    """Pods that each do the same for a while; those that are chosen are sampled each second."""
+
+    def __init__(self, most: int = 64) -> None:
+        self.rhythms = PodRhythms(most)
+        self.used: dict[str, Usage] = {}
+        self.now = START
+        self._dice = random.Random(3)
+
+    def run(self, seconds: int, **pods: Second) -> None:
+        """Pods that are left out are gone."""
+        self.used = {uid: self.used.get(uid, Usage()) for uid in pods}
+        for _ in range(seconds):
+            if (self.now - START) % CHOOSE_EVERY == timedelta(0):
+                self.rhythms.choose({uid: used.cpu for uid, used in self.used.items()}, self.now)
+            sampled = [uid for uid in self.rhythms.sampled if uid in pods]
+            self.rhythms.observe({uid: self.used[uid] for uid in sampled}, self.now)
+            self.now += SECOND
+            for uid, second in pods.items():
+                more = second(self._dice)
+                added = (a + b for a, b in zip(self.used[uid][:-1], more[:-1], strict=True))
+                self.used[uid] = Usage._make([*added, ""])
+
+    def states(self) -> dict[str, str]:
+        """What is published, by uid."""
+        return {rhythm.uid: str(rhythm.state) for rhythm in self.rhythms.published()}
+
+    def only(self) -> PodRhythm:
+        """What is published of the one pod."""
+        [rhythm] = self.rhythms.published()
+        return rhythm
+
+
+def test_a_pod_that_uses_a_good_part_of_a_core_is_sampled_and_others_are_not() -> None:
+    node = Node()
+    node.run(40, rank=trains, web=serves)
+
+    assert node.rhythms.sampled == ["rank"]
+
+
+def test_a_pod_is_published_once_its_rhythm_is_known() -> None:
+    node = Node()
+    node.run(50, rank=trains)
+    assert node.states() == {}
+
+    node.run(30, rank=trains)
+    assert node.only() == PodRhythm(uid="rank", state=MemberState.WORKING, period=2.0, allowed=12.0)
+
+
+def test_a_pod_that_does_nothing_for_longer_than_it_may_is_silent_since_its_last_work() -> None:
+    node = Node()
+    node.run(100, rank=trains)
+    ended = node.now
+    node.run(11, rank=sleeps)
+    assert node.states() == {"rank": "working"}
+
+    node.run(5, rank=sleeps)
+    assert (node.only().state, node.only().since) == (MemberState.SILENT, ended)
+    assert node.only().allowed == 12
+
+
+def test_a_pod_that_works_again_is_no_longer_silent_and_may_pause_for_longer() -> None:
+    node = Node()
+    node.run(100, rank=trains)
+    node.run(40, rank=sleeps)
+    node.run(3, rank=trains)
+
+    assert (node.only().state, node.only().since, node.only().allowed) == (MemberState.WORKING, None, 80)
+
+
+def test_a_pod_that_polls_in_user_space_waits() -> None:
+    node = Node()
+    node.run(100, rank=trains)
+    node.run(20, rank=spins)
+
+    assert node.states() == {"rank": "waiting"}
+
+
+def test_a_pod_of_which_only_the_processor_tells_something_is_never_seen_to_poll() -> None:
+    node = Node()
+    node.run(100, rank=trains_without_the_kernel)
+    node.run(60, rank=spins)
+
+    assert node.states() == {"rank": "working"}
+
+
+def test_a_pod_that_fell_silent_is_sampled_until_it_is_gone() -> None:
+    node = Node()
+    node.run(100, rank=trains)
+    node.run(600, rank=sleeps)
+    assert node.states() == {"rank": "silent"}
+
+    node.run(1)
+    assert (node.states(), node.rhythms.sampled) == ({}, [])
+
+
+def test_a_pod_that_pauses_before_its_rhythm_is_known_is_sampled_for_a_while_more() -> None:
+    node = Node()
+    node.run(40, rank=trains)
+    node.run(25, rank=sleeps)
+    assert node.rhythms.sampled == ["rank"]
+
+    node.run(60, rank=sleeps)
+    assert node.rhythms.sampled == []
+
+
+def test_the_busiest_pods_are_sampled_where_there_are_too_many() -> None:
+    def uses(cores: float) -> Second:
+        return lambda _: Usage(cpu=cores, faults=50)
+
+    node = Node(most=2)
+    node.run(40, small=uses(0.3), large=uses(4), middle=uses(1))
+
+    assert sorted(node.rhythms.sampled) == ["large", "middle"]
+
+
+def test_a_silent_rank_keeps_its_place_among_busy_pods_that_are_smaller() -> None:
+    node = Node(most=1)
+    node.run(100, rank=trains, web=serves)
+    node.run(120, rank=sleeps, web=lambda _: Usage(cpu=0.9, faults=50))
+
+    assert node.states() == {"rank": "silent"}
+
+
+def test_what_is_published_is_the_same_list_while_a_pod_works() -> None:
+    node = Node()
+    node.run(300, rank=trains)
+    before = node.rhythms.published()
+    node.run(300, rank=trains)
+
+    assert node.rhythms.published() is before
+
+
+def test_a_pod_that_was_left_out_of_a_sample_starts_from_nothing() -> None:
+    node = Node()
+    node.run(100, rank=trains)
+    node.rhythms.observe({}, node.now)
+    assert node.states() == {}
+
+    node.run(40, rank=trains)
+    assert node.states() == {}
+    node.run(60, rank=trains)
+    assert node.states() == {"rank": "working"}
+
+
+def test_a_clock_that_stands_still_chooses_no_pod() -> None:
+    rhythms = PodRhythms()
+    rhythms.choose({"rank": 0.0}, START)
+    rhythms.choose({"rank": 100.0}, START)
+
+    assert rhythms.sampled == []
+
+
+def test_of_five_thousand_busy_pods_the_most_that_may_be_are_sampled() -> None:
+    rhythms = PodRhythms()
+    rhythms.choose({f"pod-{number}": 0.0 for number in range(5000)}, START)
+    rhythms.choose({f"pod-{number}": 10.0 for number in range(5000)}, START + CHOOSE_EVERY)
+
+    assert len(rhythms.sampled) == 64

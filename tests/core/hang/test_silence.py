@@ -1,0 +1,252 @@
+"""When a gang hangs, and when it does not, by what its members use each second."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from healthd.core.api.health import MemberState
+from healthd.core.hang.silence import Silence
+from tests.core.hang.sampled import (
+    Gang,
+    Second,
+    evaluates,
+    is_starved,
+    is_stopped,
+    is_traced,
+    reads,
+    sleeps,
+    spins,
+    steps,
+    writes,
+)
+
+
+def trained(period: float = 0.3, seconds: int = 120, **other: float) -> Gang:
+    """A gang whose rhythm is known."""
+    gang = Gang()
+    assert gang.run(seconds, steps(period, **other)) is None
+    return gang
+
+
+def after(silence: Silence | None) -> timedelta:
+    """From the last sign of work to the moment in which the hang was seen."""
+    assert silence is not None
+    return silence.seen_at - silence.since
+
+
+HANGS: dict[str, tuple[Second, ...]] = {
+    "one is stopped, the others wait": (is_stopped, sleeps, sleeps, sleeps),
+    "a loader sleeps, and so do all": (sleeps,),
+    "one spins, the others wait": (sleeps, sleeps, spins, sleeps),
+    "all poll": (spins,),
+}
+
+
+@pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
+@pytest.mark.parametrize("period", [0.1, 1, 2])
+def test_a_hang_of_a_gang_with_short_steps_is_seen_within_fifteen_seconds(
+    hang: tuple[Second, ...], period: float
+) -> None:
+    gang = trained(period)
+
+    assert after(gang.run(30, *hang)) <= timedelta(seconds=15)
+
+
+@pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
+@pytest.mark.parametrize("period", [3, 6, 12])
+def test_a_hang_of_a_gang_with_long_steps_is_seen_within_five_periods_and_ten_seconds(
+    hang: tuple[Second, ...], period: int
+) -> None:
+    gang = trained(period, seconds=20 * period)
+
+    assert after(gang.run(7 * period + 10, *hang)) <= timedelta(seconds=5 * period + 10)
+
+
+def test_a_gang_that_uses_little_is_judged_too() -> None:
+    gang = trained(cpu=0.0099, switches=1.9, faults=0, calls=0, written=0)
+
+    assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
+
+
+@pytest.mark.parametrize("period", [3, 6, 12])
+def test_the_period_is_learned_from_the_samples(period: int) -> None:
+    gang = trained(period, seconds=20 * period)
+
+    assert gang.rhythm.period == pytest.approx(period, abs=1)
+
+
+def test_each_member_of_a_hang_is_shown_with_its_state_and_its_last_work() -> None:
+    gang = trained()
+    ended = gang.now
+
+    silence = gang.run(30, is_stopped, sleeps, spins, sleeps)
+
+    assert silence is not None
+    assert [member.state for member in silence.members] == ["silent", "silent", "waiting", "silent"]
+    assert {member.last_active for member in silence.members} == {ended}
+    assert silence.members[0].states == "T"
+
+
+@pytest.mark.parametrize("period", [0.3, 6])
+def test_one_member_that_is_late_is_no_hang(period: float) -> None:
+    gang = trained(period, seconds=180)
+
+    assert gang.run(300, sleeps, steps(period)) is None
+
+
+@pytest.mark.parametrize("work", [reads, writes, evaluates])
+def test_a_gang_that_waits_for_one_that_does_other_work_is_no_hang(work: Second) -> None:
+    gang = trained()
+
+    assert gang.run(300, work, sleeps, sleeps, sleeps) is None
+
+
+def test_a_gang_that_evaluates_is_no_hang() -> None:
+    assert trained().run(300, evaluates) is None
+
+
+def test_a_gang_that_slows_down_to_a_third_is_no_hang() -> None:
+    gang = trained(cpu=0.6)
+
+    assert gang.run(300, steps(cpu=0.2, switches=13, faults=20, calls=2)) is None
+
+
+def test_a_gang_that_starts_up_is_no_hang() -> None:
+    gang = Gang()
+
+    assert gang.run(20, evaluates) is None
+    assert gang.run(300, sleeps) is None
+
+
+def test_a_start_that_takes_much_work_for_a_moment_delays_nothing() -> None:
+    gang = Gang()
+    gang.run(2, evaluates)
+    gang.run(62, steps(cpu=0.02, faults=0, calls=0))
+
+    assert gang.rhythm.is_known
+    assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
+
+
+def test_a_gang_whose_level_was_never_steady_is_not_judged() -> None:
+    gang = Gang()
+
+    for level in (0.05, 0.15, 0.5, 1.5, 4.5):
+        gang.run(23, steps(cpu=level))
+
+    assert gang.run(60, sleeps) is None
+
+
+@pytest.mark.parametrize("unknown", [is_traced, is_starved])
+def test_a_member_of_which_it_is_not_known_what_it_does_is_no_hang(unknown: Second) -> None:
+    gang = trained()
+
+    assert gang.run(300, unknown, sleeps, sleeps, sleeps) is None
+
+
+def test_a_gang_that_was_stopped_as_a_whole_was_stopped_by_a_person() -> None:
+    assert trained().run(300, is_stopped) is None
+
+
+def test_a_member_that_cannot_be_sampled_is_no_hang() -> None:
+    gang = trained()
+    for _ in range(60):
+        gang.now += timedelta(seconds=1)
+        assert gang.rhythm.observe({"0": None, "1": None, "2": None, "3": None}, gang.now) is None
+
+
+def test_time_in_which_nothing_was_sampled_is_no_silence() -> None:
+    gang = trained()
+    gang.run(5, sleeps)
+    gang.now += timedelta(hours=8)
+
+    assert gang.run(4, sleeps) is None
+    assert gang.run(6, sleeps) is not None
+
+
+def test_a_pause_that_ended_by_itself_may_come_again_and_last_twice_as_long() -> None:
+    gang = trained()
+    assert gang.run(40, sleeps) is not None
+    assert gang.run(60, steps()) is None
+
+    assert gang.run(75, sleeps) is None
+    assert gang.run(10, sleeps) is not None
+
+
+def test_the_end_of_a_signal_to_stop_is_no_pause_of_the_gang() -> None:
+    gang = trained()
+    assert gang.run(100, is_stopped, sleeps, sleeps, sleeps) is not None
+    gang.run(150, steps())
+
+    assert after(gang.run(30, is_stopped, sleeps, sleeps, sleeps)) <= timedelta(seconds=15)
+
+
+def test_a_silence_that_begins_with_a_save_is_not_judged_before_saves_are_known() -> None:
+    gang = trained()
+
+    assert gang.run(200, sleeps, saves_at=[0]) is None
+
+
+def test_a_silence_that_begins_with_a_save_is_judged_by_earlier_saves() -> None:
+    gang = trained()
+    for seconds in (100, 130, 200):
+        gang.run(20, sleeps, saves_at=[0])
+        gang.run(seconds, steps())
+
+    assert gang.run(38, sleeps, saves_at=[0]) is None
+    assert gang.run(4, sleeps) is not None
+
+
+def test_a_gang_that_saves_every_few_seconds_is_judged() -> None:
+    gang = trained()
+    gang.run(100, steps(), saves_at=range(0, 100, 4))
+
+    assert after(gang.run(30, sleeps, saves_at=[0])) <= timedelta(seconds=15)
+
+
+def test_a_silence_soon_after_a_save_that_all_came_back_from_is_no_save() -> None:
+    gang = trained()
+    gang.run(4, steps(), saves_at=[0])
+
+    assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
+
+
+def test_long_saves_do_not_make_other_hangs_late() -> None:
+    gang = trained()
+    for _ in range(3):
+        gang.run(20, sleeps, saves_at=[0])
+        gang.run(200, steps())
+
+    assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
+
+
+def test_a_gang_that_saves_while_it_seems_silent_works() -> None:
+    gang = trained(cpu=1.0)
+    quiet = steps(cpu=0.1, switches=4, faults=6, calls=0.5)
+    assert gang.run(30, quiet) is not None
+    gang.run(1, quiet, saves_at=[0])
+
+    assert gang.run(300, quiet) is None
+    assert gang.run(30, sleeps) is not None
+
+
+def test_a_sample_that_shows_nothing_ends_no_silence() -> None:
+    gang = trained()
+    silence = gang.run(30, sleeps)
+
+    gang.run(3, is_starved)
+    assert gang.silences == [silence] * 3
+
+
+def test_another_attempt_starts_up_again() -> None:
+    gang = trained()
+    gang.rhythm.restart()
+
+    assert gang.run(60, sleeps) is None
+
+
+def test_a_member_whose_rhythm_is_known_works() -> None:
+    gang = trained()
+
+    assert {member.state for member in gang.rhythm.members.values()} == {MemberState.WORKING}

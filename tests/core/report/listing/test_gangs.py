@@ -1,0 +1,89 @@
+"""The list of gangs: the state of each, what a fault would cost, and who needs a person."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from healthd.core.api import Pod, PodStatus, Recovery
+from healthd.core.api.model import Phase
+from healthd.core.api.save_stats import Concern, Save, Saves
+from healthd.core.hang.silence import Silence
+from healthd.core.recovery.gang import GangOptions, RootOutcome
+from healthd.core.recovery.progress import Progress
+from healthd.core.report.listing.gangs import COLUMNS, GangRow, GangState, cells, gang_row, in_order
+from tests.builders import a_pod
+from tests.core.gangs import STOPPED, a_recovery_in, a_root
+from tests.fakes import START
+
+LATER = START + timedelta(minutes=5)
+RUNNING = PodStatus(phase="Running")
+
+QUIET = Silence(since=START, seen_at=START, allowed=12.0, period=2.0, members=())
+
+
+def row(*recoveries: Recovery, running: int = 2, **root: Any) -> GangRow:
+    pods = [a_pod(f"train-{n}", node=f"node-{n}", status=RUNNING) for n in range(running)]
+    return gang_row(a_root(**root), pods, recoveries, LATER)
+
+
+@pytest.mark.parametrize(
+    ("found", "state"),
+    [
+        (row(), GangState.RUNNING),
+        (row(running=1), GangState.STARTING),
+        (row(running=0, world=0), GangState.STARTING),
+        (row(a_recovery_in(Phase.RECOVERED)), GangState.RUNNING),
+        (row(a_recovery_in(Phase.STOPPING), **STOPPED), GangState.RESTARTING),
+        (row(a_recovery_in(Phase.HELD), **STOPPED), GangState.HELD),
+        (row(running=0, **STOPPED), GangState.STOPPED),
+        (row(running=0, suspended=True), GangState.SUSPENDED),
+        (row(ending=RootOutcome.COMPLETE), GangState.COMPLETE),
+        (row(ending=RootOutcome.FAILED), GangState.FAILED),
+        (row(a_recovery_in(Phase.STOPPING), invalid=("healthd.dev/attempt: no number",)), GangState.INVALID),
+    ],
+)
+def test_a_gang_has_one_state(found: GangRow, state: GangState) -> None:
+    assert found.state is state
+
+
+def test_a_pod_that_ends_does_not_count_as_running() -> None:
+    ending = a_pod("train-0", node="node-0", status=RUNNING, deletion_timestamp=START)
+    other: list[Pod] = [ending, a_pod("train-1", status=PodStatus(phase="Pending"))]
+
+    assert gang_row(a_root(), other, [], LATER).running == 0
+
+
+def test_its_step_and_what_a_fault_would_cost_are_shown() -> None:
+    saves = Saves(watched_since=START, good=[Save(step=7, at=START + timedelta(minutes=2))])
+    found = row(saves=saves, progress=Progress(step=9, at=START))
+
+    assert (found.step, found.at_stake) == (9, 180)
+    assert cells(found, LATER)[5:7] == ("9", "3m ago")
+
+
+@pytest.mark.parametrize(
+    ("root", "words"),
+    [
+        ({"options": GangOptions(restart=False)}, "may not restart it"),
+        ({"invalid": ("healthd.dev/attempt: no number",)}, "no number"),
+        ({"saves": Saves(watched_since=START, good=[Save(at=START)], none_loads=True)}, "no checkpoint would load"),
+        ({"saves": Saves(watched_since=START, good=[Save(at=START)], concerns=[Concern.FULL])}, "nearly full"),
+        ({"silence": QUIET}, "hangs: no rank has worked since 2026-01-01 00:00:00 UTC"),
+        ({**STOPPED}, "recovery train-1 stopped it and is gone"),
+    ],
+)
+def test_the_message_says_what_is_wrong(root: dict[str, Any], words: str) -> None:
+    assert words in row(**root).message
+
+
+def test_those_that_need_a_person_come_first() -> None:
+    fine, held = row(), row(a_recovery_in(Phase.HELD))
+
+    assert [each.state for each in in_order([fine, held])] == [GangState.HELD, GangState.RUNNING]
+
+
+def test_there_is_a_cell_for_each_column() -> None:
+    assert len(cells(row(), LATER)) == len(COLUMNS)

@@ -1,0 +1,42 @@
+"""What `healthd explain` says of a gang's GPU time."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from healthd.core.accounting.timeline import extend
+from healthd.core.api.gpu_time import GangState, LossCause, Part
+from healthd.core.api.model import Phase
+from healthd.core.report.gpu_time_text import gpu_time_lines
+from tests.core.accounting.lives import a_life, an_account, at, ms, xid
+from tests.core.gangs import a_root
+
+
+def test_it_says_how_much_was_training_and_what_cost_most() -> None:
+    account = extend(an_account(), ms(540), Part.PRODUCTIVE)
+    account = extend(account, ms(570), Part.NO_SPARE, LossCause.XID)
+    account = extend(account, ms(580), Part.STARTUP, LossCause.XID)
+    account = extend(account, ms(600), Part.SUSPENDED)
+
+    assert gpu_time_lines(a_root(gpu_time=account), None, at(600)) == [
+        "trained 93.1 % of the time that it was to train (ETTR)",
+        "GPU-hours in 10h, 16 GPUs now: 144 productive, 10.7 lost, 5.3 queued or suspended",
+        "lost 8.0: no spare, cause xid",
+        "lost 2.7: startup, cause xid",
+    ]
+
+
+def test_what_a_recovery_costs_that_runs_is_in_it() -> None:
+    account = extend(an_account(), ms(60), Part.PRODUCTIVE)
+    held = a_life(
+        [(60, Phase.DETECTED), (60, Phase.STOPPING), (60, Phase.RESERVING), (60, Phase.HELD)], causes=[xid(60)]
+    )
+
+    assert "lost 16.0: no spare, cause xid" in gpu_time_lines(a_root(gpu_time=account), held, at(120))
+
+
+def test_a_gang_of_which_nothing_is_known_has_no_such_lines() -> None:
+    new = replace(an_account(), state=GangState.RUNNING)
+
+    assert gpu_time_lines(a_root(), None, at(1)) == []
+    assert gpu_time_lines(a_root(gpu_time=new), None, at(1)) == []

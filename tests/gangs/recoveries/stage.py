@@ -1,0 +1,174 @@
+"""One gang of a kind, its nodes and agents, the controllers of healthd, and what it has saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from healthd.core.api import ANNOTATION_CHECKPOINT, Pod, Recovery
+from healthd.core.api.model import Phase
+from healthd.core.recovery.gang import RootOutcome, attempt_of
+from healthd.gangs.kinds import ALL
+from tests.checkpoints.builders import a_sharded_step
+from tests.gangs.recoveries.gangs import SHAPES, gang_of
+from tests.kubernetes.rank_lifetimes import Ranks, rank_of
+from tests.kubernetes.replicas import Replicas
+from tests.kubernetes.scenario import Scenario
+from tests.lab.kinds.gangs import KINDS, NAME, job
+from tests.lab.kinds.kueue import QUEUE, queue
+from tests.lab.programs import wait_until
+
+OTHER = "other"
+"""A Job that has nothing to do with the gang."""
+SAVED, NEXT = 1000, 1200
+"""The step that is there before the fault, and one that is made after it."""
+
+
+class Attempts(Ranks):
+    """Sees that no pod of an attempt begins while one of another attempt lives, whatever the pods are called."""
+
+    def _begins(self, pod: Pod) -> None:
+        for other in self._alive.values():
+            if attempt_of(other) != attempt_of(pod):
+                self.overlaps.append(f"{pod.metadata.name} began while {other.metadata.name} lived")
+        self.lives[rank_of(pod)].append(pod.metadata.uid)
+        self.attempts[rank_of(pod)].append(attempt_of(pod))
+        self._alive[pod.metadata.uid] = pod
+
+
+class Stage:
+    """Plays a gang of *kind*, which saves its steps in the folder *saved*."""
+
+    def __init__(self, kind: str, scenario: Scenario, replicas: Replicas, saved: Path) -> None:
+        self.kind = kind
+        self.shape = SHAPES[kind]
+        self.scenario = scenario
+        self.replicas = replicas
+        self.saved = saved
+        scenario.ranks = Attempts()
+
+    async def play(
+        self,
+        *,
+        spares: int = 1,
+        controllers: int = 1,
+        lease: str = "15s",
+        runs: bool = True,
+        notes: Mapping[str, str] | None = None,
+    ) -> None:
+        """The gang runs and has saved a step; *notes* are annotations of its pods. Without *runs* it only begins."""
+        self.save(SAVED)
+        checkpoints = {"allowed": [f"{self.saved} for *"]}
+        await self.replicas.add(controllers, checkpoints=checkpoints, leader={"lease": lease})
+        if self.shape.is_queued:
+            namespace = self.scenario.namespace
+            self.scenario.control_plane.apply(
+                json.dumps(_listed(queue(NAME, gpus=32, namespace=namespace, shared=namespace)))
+            )
+        options = {ANNOTATION_CHECKPOINT: self.saved.as_uri()}
+        await self.scenario.begin(gang_of(self.kind, notes or {}), spares=spares, notes=options)
+        if runs:
+            await self.scenario.until_running(0)
+
+    def take_quota(self) -> None:
+        """Another Job, whose pod finds no node, gets what there is in the queue."""
+        other = job()
+        other["metadata"] = {"name": OTHER, "labels": {QUEUE: NAME}}
+        other["spec"] |= {"parallelism": 1, "completions": 1}
+        other["spec"]["template"]["spec"]["nodeSelector"] = {"lab.healthd.dev/none": "there"}
+        self.scenario.apply(other)
+        wait_until("another to have the quota", self._has_quota, limit=30)
+
+    def _has_quota(self) -> bool:
+        return self.scenario.get(f"job/{OTHER}")["spec"].get("suspend") is False
+
+    def give_quota_back(self) -> None:
+        """The other Job goes."""
+        self.scenario.kubectl("delete", f"job/{OTHER}")
+
+    def save(self, step: int) -> Path:
+        """A whole checkpoint of this step."""
+        return a_sharded_step(self.saved, step)
+
+    def node_of_first(self) -> str:
+        """Where the pod runs that the others depend on."""
+        assert self.shape.first is not None
+        return self._node_of(lambda pod: self.is_first(pod))
+
+    def node_of_other(self) -> str:
+        """Where one of the others runs."""
+        first = {pod.spec.node_name for pod in self.scenario.living() if self.is_first(pod)}
+        return self._node_of(lambda pod: not self.is_first(pod) and (pod.spec.node_name not in first))
+
+    def _node_of(self, fits: Any) -> str:
+        return min(pod.spec.node_name for pod in self.scenario.living() if fits(pod))
+
+    def is_first(self, pod: Pod) -> bool:
+        """Whether the others depend on this pod."""
+        first = self.shape.first
+        return first is not None and all(pod.metadata.labels.get(key) == value for key, value in first.items())
+
+    async def until_recovered(self, attempt: int = 1) -> Recovery:
+        """All members of the attempt run; then the gang saves its next step, and healthd has seen it."""
+        await self.scenario.until_phase(Phase.CONFIRMING)
+        await self.scenario.until_running(attempt)
+        self.save(NEXT)
+        return await self.scenario.until_phase(Phase.RECOVERED)
+
+    def patch(self, patch: Any) -> None:
+        """As the user does it."""
+        how = "json" if isinstance(patch, list) else "merge"
+        self.scenario.kubectl("patch", KINDS[self.kind].patched, f"--type={how}", "-p", json.dumps(patch))
+
+    def counted(self) -> dict[str, int]:
+        """What counts against limits of the owner, where it is not 0."""
+        found = {}
+        for what, path in self.shape.counters:
+            for value in _at(self.scenario.get(what).get("status", {}), path.split(".")):
+                if value:
+                    found[f"{what} {path}"] = value
+        return found
+
+    def is_complete(self) -> bool:
+        """As healthd reads its root."""
+        adapter = ALL[self.kind.split()[0]]
+        found = msgspec.convert(self.scenario.get(KINDS[self.kind].deleted), adapter.kind)
+        return adapter.read_any(found).ending is RootOutcome.COMPLETE
+
+    def hints(self) -> list[dict[str, str]]:
+        """What healthd told each pod in its environment, of every container."""
+        pods = [pod for pod in self.scenario.get("pods")["items"] if self._lives(pod)]
+        return [
+            {env["name"]: env["value"] for env in container.get("env", []) if env["name"].startswith("HEALTHD_")}
+            for pod in pods
+            for container in pod["spec"]["containers"]
+        ]
+
+    def _lives(self, pod: Any) -> bool:
+        return pod["metadata"]["uid"] in {each.metadata.uid for each in self.scenario.living()}
+
+    def describe(self) -> str:
+        """All that helps to understand a failure."""
+        return f"{self.scenario.describe()}\n\n{self.replicas.describe()}"
+
+
+def _listed(items: list[Any]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+def hint(step: int, path: Path, attempt: int = 1) -> dict[str, str]:
+    """What a pod is told that resumes from *path*."""
+    return {"HEALTHD_ATTEMPT": str(attempt), "HEALTHD_RESUME_FROM": str(path), "HEALTHD_RESUME_STEP": str(step)}
+
+
+def _at(value: Any, path: list[str]) -> list[Any]:
+    if not path:
+        return [value]
+    if not isinstance(value, dict):
+        return []
+    children = list(value.values()) if path[0] == "*" else [value.get(path[0])]
+    return [found for child in children for found in _at(child, path[1:])]

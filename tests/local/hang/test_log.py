@@ -1,0 +1,119 @@
+"""What a run logs, notifies and records of a hang."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.controller.checkpoints.mounted import FileCheckpoints
+from healthd.core.api import Cause, HangSuspect, Job, Recovery
+from healthd.core.api.health import MemberState
+from healthd.core.api.model import CauseKind
+from healthd.core.hang.evidence import ProcessEvidence, RankEvidence, TaskState
+from healthd.core.hang.silence import Silence, SilentMember
+from healthd.core.hang.vote import vote
+from healthd.gangs.job import read_job
+from healthd.local.gang import NAMESPACE, RunSpec
+from healthd.local.hang.record import HangRecord, record_of
+from healthd.local.lines import sentence
+from healthd.local.notify import Facts, variables
+from healthd.local.run_log import RunLog
+from tests.builders import a_job, a_recovery
+from tests.fakes import START, ManualClock, counting_uids
+
+MEMBER = SilentMember(rank="0", state=MemberState.SILENT, last_active=START, states="S")
+SILENCE = Silence(since=START, seen_at=START + timedelta(seconds=12), allowed=12, period=2, members=(MEMBER,))
+SLEEPS, STOPPED = (ProcessEvidence(state) for state in (TaskState.SLEEPING, TaskState.STOPPED))
+
+
+class Run:
+    """A run whose log is read."""
+
+    def __init__(self, cluster: EmbeddedCluster, folder: Path) -> None:
+        self.notified: list[Facts] = []
+        spec = RunSpec(
+            name="train", command=["true"], nproc=4, checkpoint=folder / "c", state=folder / "s", working_dir=folder
+        )
+        self.cluster = cluster
+        self.log = RunLog(spec, cluster, ManualClock(), FileCheckpoints(), None, self.notified.append)
+
+    async def begin(self) -> None:
+        await self.cluster.create(a_job("train", namespace=NAMESPACE))
+
+    async def record(self) -> HangRecord | None:
+        job = await self.cluster.get(Job, "train", NAMESPACE)
+        return record_of(job.metadata.annotations, read_job(job).silence)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    with EmbeddedCluster.open(None, clock=ManualClock(), new_uid=counting_uids()) as cluster:
+        yield Run(cluster, tmp_path)
+
+
+def a_record(*processes: ProcessEvidence) -> HangRecord:
+    ranks = tuple(RankEvidence(rank, node=f"slot-{rank}", process=each) for rank, each in enumerate(processes))
+    return HangRecord(since=START, location=vote(ranks), ranks=ranks)
+
+
+async def test_the_suspect_is_logged_notified_and_recorded(run: Run) -> None:
+    await run.begin()
+    record = a_record(SLEEPS, SLEEPS, STOPPED, SLEEPS)
+    with capture_logs() as logs:
+        await run.log.silent(SILENCE, restarts=False)
+        await run.log.located(SILENCE, record, restarts=False)
+
+    named = "rank 2 on slot-2 holds up the others (90% sure): its process is stopped"
+    assert [event["event"] for event in logs] == ["run.hangs", "run.hang_located"]
+    assert sentence(logs[1]) == named
+    (facts,) = run.notified
+    assert variables(facts)["HEALTHD_SUSPECTS"] == "2"
+    assert str(facts["message"]).endswith(named)
+    assert "--hang restart" in str(facts["hint"])
+    assert await run.record() == record
+
+
+async def test_a_slot_that_was_suspected_before_is_named(run: Run) -> None:
+    await run.begin()
+    hang = Cause(kind=CauseKind.HANG, message="it hung", at=START, suspects=[HangSuspect(member="2", node="slot-2")])
+    await run.cluster.create(a_recovery("train-1", namespace=NAMESPACE))
+    status = {"status": {"causes": msgspec.to_builtins([hang])}}
+    await run.cluster.patch(Recovery, "train-1", status, namespace=NAMESPACE, subresource="status")
+    with capture_logs() as logs:
+        await run.log.located(SILENCE, a_record(SLEEPS, SLEEPS, STOPPED, SLEEPS), restarts=True)
+
+    assert "suspected before in hangs that led to a restart: slot-2 (1 time)" in str(logs[0]["text"])
+
+
+async def test_without_a_suspect_the_notification_has_the_reason(run: Run) -> None:
+    await run.begin()
+    with capture_logs() as logs:
+        await run.log.located(SILENCE, a_record(SLEEPS, SLEEPS), restarts=True)
+
+    assert logs[0]["text"] == "no rank is named: no rank differs from the others in what is known of them"
+    assert "HEALTHD_SUSPECTS" not in variables(run.notified[0])
+    assert "no rank is named" in str(run.notified[0]["message"])
+
+
+async def test_the_end_of_a_hang_keeps_its_record_and_a_later_hang_has_its_own(run: Run) -> None:
+    await run.begin()
+    await run.log.silent(SILENCE, restarts=False)
+    await run.log.located(SILENCE, a_record(STOPPED, SLEEPS, SLEEPS), restarts=False)
+    await run.log.silent(msgspec.structs.replace(SILENCE, ended_at=START + timedelta(minutes=1)), restarts=False)
+    kept = await run.record()
+    await run.log.silent(msgspec.structs.replace(SILENCE, since=START + timedelta(minutes=9)), restarts=False)
+
+    assert kept is not None
+    assert await run.record() is None
+
+
+async def test_a_run_whose_record_is_gone_is_notified_all_the_same(run: Run) -> None:
+    await run.log.located(SILENCE, a_record(STOPPED, SLEEPS, SLEEPS), restarts=False)
+
+    assert len(run.notified) == 1

@@ -1,0 +1,140 @@
+"""Stragglers of a run: when they are reported, what is logged, notified and recorded of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from healthd.cluster.embedded import EmbeddedCluster
+from healthd.controller.checkpoints.mounted import FileCheckpoints
+from healthd.core.api import Job
+from healthd.core.config import HangPolicy
+from healthd.core.config.gangs import StragglerMode
+from healthd.core.hang.samples import Usage
+from healthd.core.hang.silence import GangRhythm
+from healthd.core.hang.stragglers import Straggler
+from healthd.local.gang import NAMESPACE, RunSpec
+from healthd.local.hang.stragglers import KEPT, StragglerRecord, StragglerWatch, stragglers_of
+from healthd.local.lines import sentence
+from healthd.local.notify import Facts, variables
+from healthd.local.run_log import RunLog
+from tests.builders import a_job
+from tests.fakes import START, ManualClock, counting_uids
+
+SECOND = timedelta(seconds=1)
+SLOW = Straggler(
+    rank="2",
+    slower=0.2,
+    since=START,
+    seen_at=START + timedelta(minutes=2),
+    ran=0.8,
+    starved=0.0,
+    peers_ran=0.6,
+    peers_starved=0.0,
+    confidence=0.9,
+)
+OVER = replace(SLOW, ended_at=START + timedelta(minutes=9))
+
+
+class Run:
+    """A run whose log is read."""
+
+    def __init__(self, cluster: EmbeddedCluster, folder: Path) -> None:
+        self.notified: list[Facts] = []
+        spec = RunSpec(
+            name="train", command=["true"], nproc=4, checkpoint=folder / "c", state=folder / "s", working_dir=folder
+        )
+        self.cluster = cluster
+        self.log = RunLog(spec, cluster, ManualClock(), FileCheckpoints(), None, self.notified.append)
+
+    async def record(self) -> Sequence[Straggler]:
+        return stragglers_of((await self.cluster.get(Job, "train", NAMESPACE)).metadata.annotations)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    with EmbeddedCluster.open(None, clock=ManualClock(), new_uid=counting_uids()) as cluster:
+        yield Run(cluster, tmp_path)
+
+
+async def test_a_straggler_is_logged_notified_and_recorded_and_so_is_its_end_but_for_the_notification(run: Run) -> None:
+    await run.cluster.create(a_job("train", namespace=NAMESPACE))
+    with capture_logs() as logs:
+        await run.log.straggler(SLOW)
+        await run.log.straggler(OVER)
+
+    assert [(each["event"], each["log_level"]) for each in logs] == [
+        ("run.straggler", "warning"),
+        ("run.straggler_over", "info"),
+    ]
+    assert sentence(logs[0]).startswith("rank 2 is about 20% slower than its peers")
+    assert sentence(logs[1]) == "rank 2 keeps up with the others again, after 9 minutes"
+    (facts,) = run.notified
+    assert (variables(facts)["HEALTHD_EVENT"], variables(facts)["HEALTHD_SUSPECTS"]) == ("straggler", "2")
+    assert await run.record() == (OVER,)
+
+
+async def test_a_straggler_that_ends_because_the_ranks_are_stopped_is_recorded_without_a_line(run: Run) -> None:
+    await run.cluster.create(a_job("train", namespace=NAMESPACE))
+    with capture_logs() as logs:
+        await run.log.straggler(replace(OVER, was_stopped=True))
+
+    assert logs == []
+    assert [each.was_stopped for each in await run.record()] == [True]
+
+
+async def test_a_run_whose_record_is_gone_is_notified_all_the_same(run: Run) -> None:
+    await run.log.straggler(SLOW)
+
+    assert len(run.notified) == 1
+
+
+def test_only_the_newest_are_kept() -> None:
+    record = StragglerRecord()
+    texts = [record.encoded_with(replace(SLOW, since=START + n * SECOND)) for n in range(3 * KEPT)]
+
+    found = stragglers_of({"healthd.dev/stragglers": texts[-1]})
+    assert [each.since for each in found] == [START + n * SECOND for n in range(2 * KEPT, 3 * KEPT)]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '[{"rank": 3}]', "null", "[" * 10_000])
+def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
+    assert stragglers_of({"healthd.dev/stragglers": text}) == ()
+
+
+async def reported(policy: HangPolicy, *, hangs: bool = False) -> list[Straggler]:
+    """Five minutes of four ranks, of which rank 2 works more than the others, and then a stop."""
+    gang, found = GangRhythm(), list[Straggler]()
+
+    async def report(straggler: Straggler) -> None:
+        found.append(straggler)
+
+    watch, at = StragglerWatch(policy, report), START
+    for second in range(300):
+        at = START + second * SECOND
+        gang.observe({str(rank): _usage(second, 0.8 if rank == 2 else 0.5) for rank in range(4)}, at)
+        await watch.observe(gang, at, hangs=hangs)
+    await watch.restart(at)
+    return found
+
+
+def _usage(second: int, share: float) -> Usage:
+    rate = 1 + 0.1 * (second % 3)
+    return Usage(cpu=0.3 * rate * second, switches=40 * rate * second, ran=share * second, states="S")
+
+
+async def test_a_slow_rank_of_a_run_is_reported_once_and_ends_when_the_ranks_are_stopped() -> None:
+    begun, ended = await reported(HangPolicy())
+
+    assert (begun.rank, begun.ended_at) == ("2", None)
+    assert (ended.rank, ended.since, ended.was_stopped) == ("2", begun.since, True)
+
+
+async def test_nothing_is_reported_where_the_configuration_says_so_or_the_run_hangs() -> None:
+    assert await reported(HangPolicy(stragglers=StragglerMode.IGNORE)) == []
+    assert await reported(HangPolicy(), hangs=True) == []

@@ -1,0 +1,250 @@
+"""When the watch of a run's ranks reports a silence, and when it lets the controller restart the gang for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import cast
+
+import pytest
+
+from healthd.core.config import HangPolicy
+from healthd.core.config.gangs import SilenceMode
+from healthd.core.hang.evidence import Activity, ProcessEvidence, RankEvidence, TaskState
+from healthd.core.hang.history import ActivityHistory
+from healthd.core.hang.samples import Usage
+from healthd.core.hang.silence import Silence
+from healthd.core.hang.vote import vote
+from healthd.local.hang.record import HangRecord
+from healthd.local.hang.watch import HangWatch, RankActivity
+from healthd.local.processes.runner import ProcessRunner, RunningRank
+from healthd.probes.usage.process_tree import ProcessTree
+from tests.fakes import START, ManualClock
+
+SECOND = timedelta(seconds=1)
+
+
+class Tree:
+    """A rank's processes that use the same in every second, while they work."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._used = Usage(states="S")
+
+    def read(self) -> Usage | None:
+        if self._run.works:
+            more = Usage(cpu=0.4, switches=40, faults=50, calls=5, written=100)
+            self._used = Usage._make([*(a + b for a, b in zip(self._used[:-1], more[:-1], strict=True)), "S"])
+        return self._used
+
+    def close(self) -> None:
+        self._run.closed += 1
+
+
+class Run:
+    """Two ranks that are watched, and what was reported of them."""
+
+    def __init__(self, policy: HangPolicy | None = None) -> None:
+        self.works = True
+        self.closed = 0
+        self.wakes = 0
+        self.reported: list[Silence] = []
+        self.asked: list[dict[str, Activity]] = []
+        self.histories: list[ActivityHistory] = []
+        self.cancelled = 0
+        self.record: HangRecord | None = None
+        """The answer of the witnesses."""
+        self.answered = asyncio.Event()
+        """The witnesses have answered."""
+        self.answered.set()
+        self.ranks: Sequence[RunningRank] = [RunningRank(f"uid-{n}", str(n), 0, n) for n in range(2)]
+        self.policy = policy or HangPolicy()
+        self.clock = ManualClock()
+        self.watch = HangWatch(
+            self.policy,
+            self.clock,
+            running=lambda: self.ranks,
+            saved=lambda: 0,
+            report=self._report,
+            locate=self._locate,
+            wake=self._wake,
+            open_tree=lambda _: cast("ProcessTree", Tree(self)),
+        )
+
+    async def _report(self, silence: Silence) -> None:
+        self.reported.append(silence)
+
+    async def _locate(
+        self,
+        silence: Silence,
+        ranks: Sequence[RunningRank],
+        activities: Mapping[str, Activity],
+        history: ActivityHistory,
+    ) -> HangRecord | None:
+        self.asked.append(dict(activities))
+        self.histories.append(history)
+        try:
+            await self.answered.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return self.record
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    async def go_on(self, seconds: int) -> None:
+        """So many samples."""
+        for _ in range(seconds):
+            self.clock.advance(SECOND)
+            await self.watch.cycle(self.clock.now())
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Let the questions go on."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    def activity(self) -> RankActivity:
+        """What the controller may know."""
+        runner = cast("ProcessRunner", self)
+        return RankActivity(runner, self.watch, self.policy)
+
+    def last(self, _: object) -> None:
+        return None
+
+    last_work = last
+
+
+async def hung(policy: HangPolicy | None = None, *, answers: bool = True) -> Run:
+    """A run whose ranks worked, and stopped. The witnesses answer at once, or not yet."""
+    run = Run(policy)
+    if not answers:
+        run.answered.clear()
+    await run.go_on(90)
+    run.works = False
+    await run.go_on(30)
+    return run
+
+
+async def test_a_silence_is_reported_once_and_the_controller_wakes() -> None:
+    run = await hung()
+
+    (silence,) = run.reported
+    assert silence.since == START + 90 * SECOND
+    assert [member.rank for member in silence.members] == ["0", "1"]
+    assert run.wakes == 1
+
+
+async def test_its_end_is_reported_once() -> None:
+    run = await hung()
+    run.works = True
+    await run.go_on(30)
+
+    assert [silence.ended_at for silence in run.reported] == [None, START + 121 * SECOND]
+
+
+async def test_ranks_that_are_stopped_for_a_restart_are_no_longer_silent() -> None:
+    run = await hung(HangPolicy(silence=SilenceMode.RESTART))
+    run.ranks = []
+    await run.go_on(60)
+
+    assert (run.reported[-1].ended_at, run.reported[-1].was_stopped) == (START + 121 * SECOND, True)
+    assert run.activity().silence([]) is None
+    assert run.closed == 2
+
+
+async def test_another_attempt_is_learned_anew() -> None:
+    run = await hung()
+    run.ranks = [rank._replace(uid=f"{rank.uid}-again", attempt=1) for rank in run.ranks]
+    await run.go_on(60)
+
+    assert len(run.reported) == 2
+
+
+@pytest.mark.parametrize(("mode", "restarts"), [(SilenceMode.TELL, False), (SilenceMode.RESTART, True)])
+async def test_the_controller_sees_it_only_where_it_is_to_restart(mode: SilenceMode, restarts: bool) -> None:
+    run = await hung(HangPolicy(silence=mode))
+
+    assert (run.activity().silence([]) is not None) is restarts
+
+
+STATES = (TaskState.SLEEPING, TaskState.STOPPED, TaskState.SLEEPING)
+RESTARTS = HangPolicy(silence=SilenceMode.RESTART)
+
+
+class TestWitnesses:
+    async def test_they_are_asked_once_with_what_each_rank_did_in_the_silence(self) -> None:
+        run = await hung()
+
+        assert run.asked == [{"0": Activity(cpu=0, io=0, network=0), "1": Activity(cpu=0, io=0, network=0)}]
+
+    async def test_they_are_asked_with_the_picture_of_the_minutes_before(self) -> None:
+        (history,) = (await hung()).histories
+
+        assert [(each.rank, each.signs[-12:]) for each in history.ranks] == [(0, "777777000000"), (1, "777777000000")]
+
+    async def test_a_second_silence_is_asked_about_again(self) -> None:
+        run = await hung()
+        run.works = True
+        await run.go_on(60)
+        run.works = False
+        await run.go_on(60)
+
+        assert len(run.asked) == 2
+
+    async def test_samples_go_on_while_they_are_asked_and_the_restart_waits(self) -> None:
+        run = await hung(RESTARTS, answers=False)
+        waiting = run.activity().silence([]), run.wakes
+        run.answered.set()
+        await run.settle()
+
+        assert waiting == (None, 0)
+        assert (run.activity().silence([]), run.wakes) == (run.reported[0], 1)
+
+    async def test_the_restart_knows_who_is_suspected_once_they_have_answered(self) -> None:
+        run = await hung(RESTARTS, answers=False)
+        ranks = [RankEvidence(n, process=ProcessEvidence(STATES[n]), node=f"slot-{n}") for n in range(3)]
+        run.record = HangRecord(since=START, location=vote(ranks), ranks=tuple(ranks))
+        asked = run.watch.suspects
+        run.answered.set()
+        await run.settle()
+        silence = run.activity().silence([])
+
+        assert asked == ()
+        assert silence is not None
+        assert [(each.member, each.node, each.witnesses) for each in silence.suspects] == [("1", "slot-1", 1)]
+
+    async def test_ranks_that_work_again_are_asked_no_more(self) -> None:
+        run = await hung(answers=False)
+        run.works = True
+        await run.go_on(1)
+
+        assert (run.cancelled, run.watch.is_locating) == (1, False)
+
+    @pytest.mark.parametrize("left", [0, 1])
+    async def test_when_a_rank_ends_they_are_asked_no_more_and_the_restart_waits_no_longer(self, left: int) -> None:
+        run = await hung(RESTARTS, answers=False)
+        run.ranks = run.ranks[:left]
+        await run.go_on(1)
+
+        assert (run.cancelled, run.watch.is_locating, run.wakes) == (1, False, 1)
+
+    async def test_the_end_of_the_run_ends_the_questions(self) -> None:
+        run = await hung(answers=False)
+        watching = asyncio.create_task(run.watch.run())
+        await run.settle()
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+        assert (run.cancelled, run.watch.is_locating) == (1, False)
+
+
+@pytest.mark.parametrize("policy", [HangPolicy(silence=SilenceMode.IGNORE), HangPolicy(enabled=False)])
+async def test_where_silences_are_ignored_nothing_is_sampled(policy: HangPolicy) -> None:
+    run = Run(policy)
+
+    async with asyncio.timeout(5):
+        await run.watch.run()
+    assert run.clock.next_deadline() is None

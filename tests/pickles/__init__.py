@@ -1,0 +1,1 @@
+"""Tests of reading pickles as data."""

@@ -1,0 +1,1 @@
+"""Tests of the witnesses that are asked about a gang that hangs."""

@@ -1,0 +1,125 @@
+"""Stacks of Python processes: by a program that stands in for py-spy, and by py-spy itself where it is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from healthd.core.hang.evidence import MOST_FRAMES, Frame
+from healthd.core.hang.outliers import wait_of
+from healthd.core.hang.stacks import NoStack, read_py_spy
+from healthd.probes.errors import CannotRead
+from healthd.probes.hang.stacks import read_stack
+
+SITE = "/opt/venv/lib/python3.12/site-packages/"
+
+
+def threads(*frames: tuple[str, str], pid: int = 7, name: str = "MainThread") -> bytes:
+    return json.dumps(
+        [
+            {
+                "os_thread_id": pid + 1,
+                "thread_name": "watchdog",
+                "frames": [{"name": "wait", "filename": "x", "line": 1}],
+            },
+            {
+                "os_thread_id": pid,
+                "thread_name": name,
+                "frames": [{"name": function, "filename": file, "line": 3} for function, file in frames],
+            },
+        ]
+    ).encode()
+
+
+class TestOutput:
+    def test_the_main_thread_is_read_with_the_ends_of_its_paths(self) -> None:
+        output = threads(
+            ("all_reduce", SITE + "torch/distributed/distributed_c10d.py"), ("main", "/home/u/job/train.py")
+        )
+        stack = read_py_spy(output, 7)
+        assert stack.frames == (
+            Frame("all_reduce", "torch/distributed/distributed_c10d.py", 3),
+            Frame("main", "job/train.py", 3),
+        )
+        assert wait_of(stack) is not None
+
+    @pytest.mark.parametrize(
+        "output", [b"", b"{}", b"[]", b"[" * 100_000, b'[{"frames": 3}]', b'[{"frames": []}]', b"\xff"]
+    )
+    def test_what_is_no_list_of_threads_is_no_stack(self, output: bytes) -> None:
+        with pytest.raises(NoStack):
+            read_py_spy(output, 7)
+
+    def test_names_of_any_kind_become_short_and_printable(self) -> None:
+        stack = read_py_spy(threads(*[("\x1b]0;pwned\x07" * 100, "\u202e" * 9000)] * 500), 7)
+        assert len(stack.frames) == MOST_FRAMES
+        assert all(f.function.isprintable() and f.file.isprintable() for f in stack.frames)
+        assert all(len(f.function) <= 64 and len(f.file) <= 64 for f in stack.frames)
+
+
+class TestProgram:
+    def test_a_program_that_is_missing_is_named(self) -> None:
+        with pytest.raises(CannotRead, match="no-such-spy is not installed"):
+            read_stack(os.getpid(), program="no-such-spy")
+
+    def test_the_answer_of_the_program_is_the_stack(self, tmp_path: Path) -> None:
+        answer = threads(("step", "/job/train.py"), pid=os.getpid()).decode()
+        assert read_stack(os.getpid(), program=_stand_in(tmp_path, f"echo '{answer}'")).frames[0].function == "step"
+
+    @pytest.mark.parametrize("body", ["exec sleep 100", "sleep 100 & sleep 100", "exec >&-; exec sleep 100"])
+    def test_a_program_that_hangs_is_killed_with_its_children_at_the_deadline(self, body: str, tmp_path: Path) -> None:
+        with pytest.raises(CannotRead):
+            read_stack(os.getpid(), program=_stand_in(tmp_path, body), deadline_s=0.2)
+
+    def test_endless_output_is_cut_off(self, tmp_path: Path) -> None:
+        with pytest.raises(CannotRead, match="more than"):
+            read_stack(os.getpid(), program=_stand_in(tmp_path, "exec yes"), deadline_s=20)
+
+    def test_the_reason_of_a_failure_is_printable_and_short(self, tmp_path: Path) -> None:
+        body = "printf '\\033[31mPermission denied\\n'; exit 1"
+        with pytest.raises(CannotRead, match="Permission denied") as caught:
+            read_stack(os.getpid(), program=_stand_in(tmp_path, body))
+        assert str(caught.value).isprintable()
+
+    def test_a_stopped_process_is_never_asked(self, tmp_path: Path) -> None:
+        asked = tmp_path / "asked"
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+            os.kill(process.pid, signal.SIGSTOP)
+            os.waitpid(process.pid, os.WUNTRACED)
+            with pytest.raises(CannotRead, match="stopped"):
+                read_stack(process.pid, program=_stand_in(tmp_path, f"touch {asked}"))
+            process.kill()
+        assert not asked.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("py-spy") is None, reason="py-spy is not installed")
+class TestPySpy:
+    def test_the_function_in_which_a_real_process_waits_is_found(self, waiting: subprocess.Popen[bytes]) -> None:
+        stack = read_stack(waiting.pid)
+        assert [frame.function for frame in stack.frames] == ["stuck", "<module>"]
+
+
+@pytest.fixture
+def waiting() -> Iterator[subprocess.Popen[bytes]]:
+    script = "import sys\ndef stuck():\n    print(flush=True)\n    sys.stdin.read()\nstuck()"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def _stand_in(folder: Path, body: str) -> str:
+    path = folder / "spy"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)

@@ -1,0 +1,227 @@
+"""What the processes below one process have used: a tree of /proc that is made up, and real processes."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from healthd.core.hang.samples import Usage
+from healthd.probes.process_stat import TICK
+from healthd.probes.usage.process_tree import LIST_EVERY, MOST, ProcessTree
+
+ROOT = 100
+
+
+class Proc:
+    """A /proc in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process(ROOT)
+
+    def scheduled(self, pid: int, ran: float, starved: float = 0.0) -> None:
+        """How long the main thread of a process had a processor, and waited for one, in seconds."""
+        (self.folder / str(pid) / "schedstat").write_text(f"{int(ran * 1e9)} {int(starved * 1e9)} 7\n")
+
+    def process(self, pid: int, parent: int = 0, *, state: str = "S", ticks: int = 0, switches: int = 0) -> None:
+        """A process, made or changed."""
+        folder = self.folder / str(pid)
+        (folder / "task" / str(pid)).mkdir(parents=True, exist_ok=True)
+        (folder / "task" / str(pid) / "children").touch()
+        (folder / "stat").write_text(
+            f"{pid} (a) b) {state} {parent} 0 0 0 0 0 7 0 0 0 {ticks} 0 9999 9999 20 0 1 0 5\n"
+        )
+        (folder / "io").write_text(f"rchar: {10 * ticks}\nwchar: 3\nsyscr: 1\nsyscw: 1\n")
+        (folder / "status").write_text(f"Name:\ta\nvoluntary_ctxt_switches:\t{switches}\n")
+        if parent:
+            children = self.folder / str(parent) / "task" / str(parent) / "children"
+            children.write_text(" ".join(dict.fromkeys([*children.read_text().split(), str(pid)])))
+
+    def end(self, pid: int) -> None:
+        """What it had open goes empty, as reads of a process that ended fail."""
+        (self.folder / str(pid) / "stat").write_text("")
+        shutil.rmtree(self.folder / str(pid))
+        for children in self.folder.glob("*/task/*/children"):
+            children.write_text(" ".join(word for word in children.read_text().split() if word != str(pid)))
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    """With the root of a tree, which has no child."""
+    return Proc(tmp_path)
+
+
+def tree(proc: Proc) -> ProcessTree:
+    """The tree below the root."""
+    return ProcessTree(ROOT, str(proc.folder))
+
+
+def test_the_growth_of_all_descendants_is_added(proc: Proc) -> None:
+    proc.process(101, ROOT, ticks=50)
+    proc.process(102, 101, ticks=50)
+    below = tree(proc)
+    below.read()
+
+    proc.process(101, ROOT, ticks=60, switches=3, state="R")
+    proc.process(102, 101, ticks=70)
+    used = below.read()
+
+    assert used is not None
+    assert used._replace(cpu=0) == Usage(switches=3, read=300, states="RS")
+    assert used.cpu == pytest.approx(30 * TICK)
+
+
+def test_what_a_process_used_before_it_was_found_does_not_count(proc: Proc) -> None:
+    proc.process(101, ROOT, ticks=10**6)
+
+    assert tree(proc).read() == Usage(states="S")
+
+
+def test_nothing_ever_goes_back_when_a_process_ends(proc: Proc) -> None:
+    proc.process(101, ROOT)
+    proc.process(102, ROOT)
+    below = tree(proc)
+    below.read()
+    proc.process(102, ROOT, ticks=40)
+    below.read()
+    proc.end(102)
+
+    used = below.read()
+    assert used is not None
+    assert used.cpu == pytest.approx(40 * TICK)
+
+
+def test_a_tree_without_a_process_is_not_known(proc: Proc) -> None:
+    assert tree(proc).read() is None
+
+
+def test_a_root_that_does_not_exist_is_not_known(proc: Proc) -> None:
+    assert ProcessTree(12345, str(proc.folder)).read() is None
+
+
+def test_a_process_that_is_started_later_is_found(proc: Proc) -> None:
+    proc.process(101, ROOT)
+    below = tree(proc)
+    below.read()
+    proc.process(102, 101)
+
+    states = [used.states for _ in range(LIST_EVERY) if (used := below.read())]
+
+    assert states[0] == "S"
+    assert states[-1] == "SS"
+
+
+def test_of_many_processes_some_are_read(proc: Proc) -> None:
+    for pid in range(101, 101 + 2 * MOST):
+        proc.process(pid, ROOT)
+
+    used = tree(proc).read()
+
+    assert used is not None
+    assert len(used.states) == MOST
+
+
+def test_files_that_must_not_be_read_count_nothing(proc: Proc) -> None:
+    proc.process(101, ROOT)
+    (proc.folder / "101" / "io").unlink()
+    below = tree(proc)
+    below.read()
+    proc.process(101, ROOT, ticks=5)
+    (proc.folder / "101" / "io").unlink()
+
+    used = below.read()
+    assert used is not None
+    assert used.cpu == pytest.approx(5 * TICK)
+
+
+def test_no_file_is_left_open(proc: Proc) -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    proc.process(101, ROOT)
+    below = tree(proc)
+    below.read()
+    below.close()
+
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+@contextmanager
+def running(program: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A real process that has said a line, and its input."""
+    argv = [sys.executable, "-I", "-S", "-c", program]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        try:
+            yield child
+        finally:
+            child.send_signal(signal.SIGCONT)
+            child.kill()
+
+
+def until(tree: ProcessTree, is_reached: Callable[[Usage], bool]) -> Usage:
+    """Read until it is so."""
+    while True:
+        used = tree.read()
+        assert used is not None
+        if is_reached(used):
+            return used
+        select.select([], [], [], 0.01)
+
+
+@pytest.mark.slow
+def test_a_real_process_that_is_stopped_shows_it() -> None:
+    with running("print(flush=True); input()") as child:
+        child.send_signal(signal.SIGSTOP)
+        os.waitpid(child.pid, os.WUNTRACED)
+
+        used = until(ProcessTree(os.getpid()), lambda used: "T" in used.states)
+
+    assert "T" in used.states
+
+
+@pytest.mark.slow
+def test_a_real_process_that_spins_and_writes_uses_more_and_more() -> None:
+    program = "import os\nprint(flush=True)\nwhile True: os.write(2, b'')"
+    with running(program):
+        used = until(ProcessTree(os.getpid()), lambda used: used.cpu > 0.05)
+
+    assert used.calls > 10
+
+
+def test_the_main_thread_of_the_leading_process_counts_and_neither_its_shell_nor_its_loaders(proc: Proc) -> None:
+    for pid, parent, ran in ((101, ROOT, 0.1), (102, 101, 50.0), (103, 102, 90.0)):
+        proc.process(pid, parent)
+        proc.scheduled(pid, ran)
+    below = tree(proc)
+    below.read()
+
+    proc.scheduled(101, 0.2)
+    proc.scheduled(102, 50.5, 0.25)
+    proc.scheduled(103, 91.0)
+    used = below.read()
+
+    assert used is not None
+    assert (used.ran, used.starved) == pytest.approx((0.5, 0.25))
+
+
+@pytest.mark.parametrize("text", ["", "1", "a b c", "-"])
+def test_a_kernel_that_does_not_count_how_threads_are_scheduled_loses_nothing_else(proc: Proc, text: str) -> None:
+    proc.process(101, ROOT)
+    (proc.folder / "101" / "schedstat").write_text(text)
+    below = tree(proc)
+    below.read()
+
+    proc.process(101, ROOT, switches=3)
+    used = below.read()
+
+    assert used is not None
+    assert (used.switches, used.ran) == (3, 0)

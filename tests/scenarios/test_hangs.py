@@ -1,0 +1,187 @@
+"""All ranks of a gang fall silent, as their agents report: it is told, or restarted, and never by a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from healthd.core.api import NodeHealth, ObjectReference
+from healthd.core.api.health import MemberState
+from healthd.core.api.model import CauseKind, Phase
+from healthd.core.config import HangPolicy
+from healthd.core.config.gangs import SilenceMode
+from tests.scenarios.scenario import Scenario
+from tests.simulation.step_scheduler import at_once
+
+RESTART = HangPolicy(silence=SilenceMode.RESTART)
+WORKING, SILENT, WAITING = MemberState.WORKING, MemberState.SILENT, MemberState.WAITING
+
+
+class Silent(Scenario):
+    """A gang whose agents report what its ranks do. *told* are the Events of its root."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.told: list[tuple[str, str]] = []
+        self.start_controller()
+
+    def start_controller(self) -> None:
+        """In place of the controller before it."""
+        self.add_loop("controller", self.new_controller("controller", announce=self._announce))
+
+    def _announce(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
+        if about.kind == "Job" and reason.startswith("GangHang"):
+            self.told.append((reason, message))
+
+    def report(self, *states: MemberState, since: timedelta = timedelta(0)) -> None:
+        """The agents of all ranks publish these states; ranks that do not work stopped *since* ago."""
+        now = self.clock.now()
+        for pod, state in zip(sorted(self.pods(), key=lambda pod: pod.metadata.name), states, strict=True):
+            rhythm = {"uid": pod.metadata.uid, "state": state.value, "period": 2.0, "allowed": 12.0}
+            if state is not WORKING:
+                rhythm["since"] = (now - since).isoformat()
+            self.publish(pod.spec.node_name, [rhythm])
+
+    def publish(self, node: str, rhythms: Iterable[dict[str, Any]]) -> None:
+        """The agent of *node* publishes these rhythms."""
+        status = {"rhythms": list(rhythms), "seenAt": self.clock.now().isoformat()}
+        at_once(self.ground_truth.patch(NodeHealth, node, {"status": status}, subresource="status"))
+
+    async def hang(self, *states: MemberState) -> None:
+        """The program stands still, and the agents say so after 15 seconds."""
+        self.trainers.stalled.add("train")
+        await self.run_for(seconds=25)
+        self.report(*(states or (SILENT, SILENT)), since=timedelta(seconds=15))
+        await self.run_for(seconds=20)
+
+
+async def test_a_hang_is_told_once_and_not_restarted() -> None:
+    scenario = Silent()
+    await scenario.run_for(minutes=5)
+    await scenario.hang(SILENT, WAITING)
+    await scenario.run_for(minutes=3)
+
+    (told,) = scenario.told
+    assert told[0] == "GangHangs"
+    assert "the gang's own rhythm allows 12 s: rank 0 sleeps; rank 1 uses a processor and does nothing else" in told[1]
+    assert "healthd does nothing about it (hang.silence is tell), but for a restart after 600 s" in told[1]
+    assert scenario.recoveries() == []
+    assert scenario.root.silence is not None
+
+
+async def test_the_end_of_a_hang_is_told_once() -> None:
+    scenario = Silent()
+    await scenario.run_for(minutes=5)
+    await scenario.hang()
+    scenario.trainers.stalled.clear()
+    scenario.report(WORKING, WORKING)
+    await scenario.run_for(minutes=3)
+
+    assert [reason for reason, _ in scenario.told] == ["GangHangs", "GangHangOver"]
+    assert scenario.root.silence is not None
+    assert scenario.root.silence.ended_at is not None
+
+
+async def test_another_controller_does_not_tell_it_again() -> None:
+    scenario = Silent()
+    await scenario.run_for(minutes=5)
+    await scenario.hang()
+    scenario.start_controller()
+    await scenario.run_for(minutes=1)
+
+    assert [reason for reason, _ in scenario.told] == ["GangHangs"]
+
+
+async def test_two_controllers_at_once_tell_it_once() -> None:
+    scenario = Silent()
+    scenario.add_loop("second", scenario.new_controller("second", announce=scenario._announce))
+    await scenario.run_for(minutes=5)
+    await scenario.hang()
+
+    assert [reason for reason, _ in scenario.told] == ["GangHangs"]
+
+
+async def test_agents_that_are_restarted_end_no_hang() -> None:
+    scenario = Silent()
+    await scenario.run_for(minutes=5)
+    await scenario.hang()
+    for node in ("node-0", "node-1"):
+        scenario.publish(node, [])
+    await scenario.run_for(minutes=1)
+
+    assert [reason for reason, _ in scenario.told] == ["GangHangs"]
+    assert scenario.root.silence is not None
+    assert scenario.root.silence.ended_at is None
+
+
+async def test_a_gang_that_hangs_is_restarted_on_request_long_before_its_checkpoints_are_late() -> None:
+    scenario = Silent(hang=RESTART)
+    await scenario.run_for(minutes=5)
+    stalled_at = scenario.clock.now()
+    await scenario.hang()
+    scenario.trainers.stalled.clear()
+    recovery = await scenario.run_until(Phase.RECOVERED)
+
+    assert recovery.spec.cause.kind is CauseKind.HANG
+    assert recovery.spec.cause.message.startswith("no rank has worked for")
+    assert recovery.spec.cause.at - stalled_at < timedelta(seconds=60)
+    assert [reason for reason, _ in scenario.told] == ["GangHangs", "GangHangOver"]
+    assert len(scenario.recoveries()) == 1
+    assert scenario.quarantined() == []
+
+
+@pytest.mark.parametrize(
+    ("configured", "annotation", "restarts"),
+    [
+        (SilenceMode.TELL, "restart", True),
+        (SilenceMode.RESTART, "tell", False),
+        (SilenceMode.RESTART, "ignore", False),
+    ],
+)
+async def test_the_owner_of_a_gang_chooses_by_an_annotation(
+    configured: SilenceMode, annotation: str, restarts: bool
+) -> None:
+    scenario = Silent(hang=HangPolicy(silence=configured), options={"healthd.dev/hang": annotation})
+    await scenario.run_for(minutes=5)
+    await scenario.hang()
+    await scenario.run_for(seconds=30)
+
+    assert bool(scenario.recoveries()) is restarts
+    assert bool(scenario.told) is (annotation != "ignore")
+
+
+async def test_a_gang_that_has_not_saved_a_few_times_is_not_restarted() -> None:
+    scenario = Silent(hang=RESTART)
+    await scenario.run_for(seconds=50)
+    await scenario.hang()
+    await scenario.run_for(minutes=1)
+
+    ((_, why),) = scenario.told
+    assert why.endswith("it is restarted once its usual pauses are known, by its saves")
+    assert scenario.recoveries() == []
+
+
+@pytest.mark.parametrize("states", [(SILENT, WORKING), (WORKING, WORKING)])
+async def test_a_gang_with_quiet_members_is_left_alone(states: tuple[MemberState, ...]) -> None:
+    """An evaluation or a save by one rank, for which the others wait."""
+    scenario = Silent(hang=RESTART)
+    await scenario.run_for(minutes=5)
+    for _ in range(20):
+        scenario.report(*states, since=timedelta(seconds=40))
+        await scenario.run_for(seconds=30)
+
+    assert scenario.told == []
+    assert scenario.recoveries() == []
+
+
+async def test_a_gang_that_saves_is_not_restarted_for_reports_of_agents_that_have_died() -> None:
+    scenario = Silent(hang=RESTART)
+    await scenario.run_for(minutes=5)
+    scenario.report(SILENT, SILENT, since=timedelta(seconds=1))
+    await scenario.run_for(seconds=60)
+
+    assert scenario.recoveries() == []
+    assert scenario.told == []

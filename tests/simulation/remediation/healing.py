@@ -1,0 +1,161 @@
+"""
+The end of a schedule: all bad luck stops. Every node comes to rest or waits for a person. Then a person acts.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from healthd.core.api import Node, NodeHealth, NodeRemediation, NodeRemediationStatus, Pod
+from healthd.core.api.names import LABEL_PROBATION
+from healthd.core.api.remediations import NodePhase
+from tests.simulation.invariants import Broken
+from tests.simulation.remediation import happenings
+from tests.simulation.remediation.hands import RUNG_OF, mark_on
+from tests.simulation.remediation.watching import CHECKS, OTHER, QUARANTINE, WORD
+from tests.simulation.step_scheduler import at_once
+
+if TYPE_CHECKING:
+    from tests.simulation.remediation.simulation import RemediationSimulation
+
+ROUNDS = (*(5,) * 12, *(60,) * 60, *(900,) * 40)
+"""Seconds between two rounds: hands have ten minutes, a check twenty, a probation some hours."""
+WORDS = 8
+"""How often a person says that a node should be tried again, before it is repaired by hand."""
+WITH_A_PERSON = (NodePhase.AWAITING_PERSON, NodePhase.RETIRED)
+
+
+def heal(sim: RemediationSimulation) -> None:
+    """Raises Broken where a node does not come to rest, or not back."""
+    _end_bad_luck(sim)
+    sim.note("--- healing")
+    _converge(sim)
+    sim.note("--- a person's word")
+    for number in range(WORDS):
+        _say(sim, by_hand=number > WORDS - 3)
+        _converge(sim)
+        if not _out_of_service(sim):
+            return
+    raise Broken(f"liveness: not back after a person's word: {_out_of_service(sim)}")
+
+
+def _end_bad_luck(sim: RemediationSimulation) -> None:
+    sim.luck.is_out = sim.site.is_good = sim.hosts.is_honest = True
+    for name in sorted(sim.lost):
+        sim.add_node(name)
+    sim.lost.clear()
+    if sim.clocks or any(host.clock_offset for host in sim.hosts.all.values()):
+        _set_clocks_right(sim)
+    for name in sim.hosts.all:
+        happenings.annotate(sim, name, OTHER, None)
+    for pod in at_once(sim.ground_truth.list(Pod)).items:
+        if pod.metadata.name.startswith("extra"):
+            at_once(sim.ground_truth.delete(Pod, pod.metadata.name, namespace="default", grace_seconds=0))
+
+
+def _set_clocks_right(sim: RemediationSimulation) -> None:
+    """And time passes until no stamp of theirs is in the future."""
+    for host in sim.hosts.all.values():
+        host.set_clock(timedelta(0))
+        sim.agents[host.name].crash()
+    for actor in sim.controllers:
+        actor.crash()
+    sim.clocks.clear()
+    sim.pass_time(timedelta(hours=8))
+
+
+def _converge(sim: RemediationSimulation) -> None:
+    trouble = ""
+    for seconds in ROUNDS:
+        for agent in sim.agents.values():
+            sim.go(agent)
+        for controller in sim.controllers:
+            sim.go(controller)
+        if sim.gang is not None:
+            sim.gang.heal()
+        sim.pass_time(timedelta(seconds=seconds))
+        trouble = _unsettled(sim)
+        if not trouble:
+            return
+    raise Broken(f"liveness: {trouble}")
+
+
+def _unsettled(sim: RemediationSimulation) -> str:
+    """Which node neither ends nor waits for a person, and why; empty: none. One may wait for the slot of another."""
+    records = {each.metadata.name: each.status for each in at_once(sim.ground_truth.list(NodeRemediation)).items}
+    nodes = {each.metadata.name: each for each in at_once(sim.ground_truth.list(Node)).items}
+    held = set(sim.watch.slots.values())
+    left_to_a_person = set()
+    for name, node in sorted(nodes.items()):
+        status = records.get(name)
+        if why := _stray(sim, name):
+            return why
+        if status is None or status.phase is NodePhase.IN_SERVICE:
+            if QUARANTINE in node.metadata.annotations and not node.metadata.annotations.get(WORD):
+                return f"{name} is out of service, and nothing is on record"
+            if LABEL_PROBATION in node.metadata.labels:
+                return f"{name} is in service, and has the mark of a probation"
+        elif _is_with_a_person(status):
+            left_to_a_person.add(name)
+        elif not (status.phase is NodePhase.DRAINED and "slots of" in status.message and held - {name}):
+            return f"{name} is in {status.phase}: {status.message}"
+    waiting = [name for name, status in records.items() if status.phase is NodePhase.DRAINED]
+    return f"{waiting} wait for slots that no one holds" if waiting and not held & left_to_a_person else ""
+
+
+def _is_with_a_person(status: NodeRemediationStatus) -> bool:
+    is_to_check = status.phase is NodePhase.CHECKING and "healthd repair" in status.message
+    return is_to_check or status.phase in WITH_A_PERSON
+
+
+def _stray(sim: RemediationSimulation, name: str) -> str:
+    """What was left of what is over."""
+    record = next((r for r in at_once(sim.ground_truth.list(NodeRemediation)).items if r.metadata.name == name), None)
+    last = record.status.attempts[-1] if record is not None and record.status.attempts else None
+    goes_on = last is not None and last.outcome is None
+    if not goes_on:
+        if left := _requests_left(sim, name):
+            return left
+        if name in sim.watch.slots.values():
+            return f"{name} holds a slot and needs none"
+    checks = at_once(sim.ground_truth.list(Pod, namespace=CHECKS)).items
+    if not goes_on and any(each.spec.node_name == name for each in checks):
+        return f"a check of {name} is left"
+    return ""
+
+
+def _requests_left(sim: RemediationSimulation, name: str) -> str:
+    """Requests of attempts that are over. Those of a record that a person deleted are left to that person."""
+    orphaned = sim.watch.known[name].orphaned
+    for kind in RUNG_OF:
+        requests = [each for each in at_once(sim.ground_truth.list(kind)).items if each.spec["host"] == name]
+        if any(int(each.metadata.name.rpartition("-")[2]) not in orphaned for each in requests):
+            return f"a {kind.__name__} of {name} is left"
+    mark = mark_on(at_once(sim.ground_truth.get(Node, name)))
+    return f"a request on {name} is left" if mark and int(mark) not in orphaned else ""
+
+
+def _say(sim: RemediationSimulation, *, by_hand: bool) -> None:
+    """A person asks for a further try of what waits, checks what should be checked, and repairs what does not mend."""
+    sim.pass_time(timedelta(minutes=2))
+    records = {each.metadata.name: each.status for each in at_once(sim.ground_truth.list(NodeRemediation)).items}
+    for name in sorted(sim.hosts.all):
+        happenings.annotate(sim, name, WORD, None)
+        status = records.get(name)
+        if status is None or status.phase is NodePhase.IN_SERVICE:
+            continue
+        if by_hand or status.phase is NodePhase.CHECKING:
+            host = sim.hosts.all[name]
+            host.needs, host.broken = None, False
+            happenings.said(sim, name)
+        elif status.phase in WITH_A_PERSON:
+            happenings.ask_for_retry(sim, name)
+
+
+def _out_of_service(sim: RemediationSimulation) -> list[str]:
+    """Nodes in quarantine, with what their agents still hold against them."""
+    nodes = at_once(sim.ground_truth.list(Node)).items
+    health = {each.metadata.name: each.status for each in at_once(sim.ground_truth.list(NodeHealth)).items}
+    out = [node.metadata.name for node in nodes if QUARANTINE in node.metadata.annotations]
+    return [f"{name} ({health[name].verdict if name in health else ''})" for name in out]
