@@ -23,7 +23,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.terminal_theme import MONOKAI, TerminalTheme
 
-from healthd.cli.demo import present
+from healthd.cli.commands.demo import present
 from healthd.clock import Clock, SystemClock
 from healthd.local.demo.outcome import DemoOutcome
 from healthd.local.demo.scene import Note, Scene

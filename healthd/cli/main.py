@@ -2,7 +2,8 @@
 The command line: finds the command that was named, imports that module alone, and turns errors into exit codes.
 
 `healthd --help` and `healthd klog` must start at once, so nothing heavy may be imported here. A command is a module
-with `add_arguments(parser)` and `run(args) -> int`; its line in `COMMANDS` is all that the others need to know of it.
+of `healthd.cli.commands` with `add_arguments(parser)` and `run(args) -> int`; its line of help here is all that the
+others need to know of it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
 from healthd import __version__
-from healthd.cli import streams, terminal
 from healthd.cli.errors import UserError
+from healthd.cli.terminal import output, streams
 
 USAGE_ERROR = 2
 INTERRUPTED = 128 + 2
@@ -44,30 +45,31 @@ class CommandModule(Protocol):
         ...
 
 
-COMMANDS: Mapping[str, Command] = {
-    "demo": Command("healthd.cli.demo", "watch healthd save a training job from faults, on this machine, in a minute"),
-    "run": Command("healthd.cli.run", "run a training job on this machine, and keep it going when a GPU breaks"),
-    "runs": Command("healthd.cli.runs", "list the training jobs that `healthd run` knows on this machine"),
-    "forget": Command("healthd.cli.forget", "forget a run on this machine; its checkpoints stay"),
-    "repair": Command("healthd.cli.repair", "say that a node was repaired, so that it goes back into service"),
-    "gangs": Command("healthd.cli.gangs", "list the training gangs, their state, and what a fault would cost now"),
-    "recoveries": Command("healthd.cli.recoveries", "list the restarts of gangs, those in progress first"),
-    "top": Command("healthd.cli.top", "a live view of a cluster or of a run: nodes, recoveries, gangs"),
-    "explain": Command("healthd.cli.explain", "show why a gang was restarted, and what was done"),
-    "status": Command("healthd.cli.status", "show this machine's GPUs and ports, and what is wrong with them"),
-    "nodes": Command("healthd.cli.nodes", "list the nodes of a cluster: health, faults so far, and lemons"),
-    "spares": Command("healthd.cli.spares", "say how many spares a fleet needs, and what one more is worth"),
-    "check": Command("healthd.cli.check", "check a machine on which nothing runs: GPUs, links, memory, network"),
-    "klog": Command("healthd.cli.klog", "show what healthd reads in a kernel log"),
-    "rules": Command("healthd.cli.rules", "list the rules by which a node is judged"),
-    "agent": Command("healthd.cli.agent", "guard a Kubernetes node: judge its hardware, cordon it when that is broken"),
-    "controller": Command("healthd.cli.controller", "restart the training gangs of a Kubernetes cluster"),
-    "alerts": Command("healthd.cli.alerts", "list incidents and who has accepted them, or try the alert services"),
-    "doctor": Command("healthd.cli.doctor", "say what stands in the way of a gang's recovery, before anything breaks"),
-    "checkpoints": Command("healthd.cli.checkpoints", "find the newest checkpoint that will really load"),
-    "completion": Command("healthd.cli.completion", "print what makes a shell complete healthd's commands"),
-    "config": Command("healthd.cli.config", "check a configuration file, or print the reference of all keys"),
+_HELP = {
+    "demo": "watch healthd save a training job from faults, on this machine, in a minute",
+    "run": "run a training job on this machine, and keep it going when a GPU breaks",
+    "runs": "list the training jobs that `healthd run` knows on this machine",
+    "forget": "forget a run on this machine; its checkpoints stay",
+    "repair": "say that a node was repaired, so that it goes back into service",
+    "gangs": "list the training gangs, their state, and what a fault would cost now",
+    "recoveries": "list the restarts of gangs, those in progress first",
+    "top": "a live view of a cluster or of a run: nodes, recoveries, gangs",
+    "explain": "show why a gang was restarted, and what was done",
+    "status": "show this machine's GPUs and ports, and what is wrong with them",
+    "nodes": "list the nodes of a cluster: health, faults so far, and lemons",
+    "spares": "say how many spares a fleet needs, and what one more is worth",
+    "check": "check a machine on which nothing runs: GPUs, links, memory, network",
+    "klog": "show what healthd reads in a kernel log",
+    "rules": "list the rules by which a node is judged",
+    "agent": "guard a Kubernetes node: judge its hardware, cordon it when that is broken",
+    "controller": "restart the training gangs of a Kubernetes cluster",
+    "alerts": "list incidents and who has accepted them, or try the alert services",
+    "doctor": "say what stands in the way of a gang's recovery, before anything breaks",
+    "checkpoints": "find the newest checkpoint that will really load",
+    "completion": "print what makes a shell complete healthd's commands",
+    "config": "check a configuration file, or print the reference of all keys",
 }
+COMMANDS: Mapping[str, Command] = {name: Command(f"healthd.cli.commands.{name}", text) for name, text in _HELP.items()}
 
 PROGRAM, PLUGIN = "healthd", "kubectl healthd"
 COMPLETING = "_ARGCOMPLETE"
@@ -85,7 +87,7 @@ def main(
     arguments = list(sys.argv[1:] if argv is None else argv)
     streams.prepare()
     try:
-        with terminal.guarded():
+        with output.guarded():
             code = _exit_code(arguments, commands, program)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -147,7 +149,7 @@ def _exit_code(arguments: list[str], commands: Mapping[str, Command], program: s
 
 
 def _complain(text: str) -> int:
-    terminal.complain(f"healthd: {text}")
+    output.complain(f"healthd: {text}")
     return USAGE_ERROR
 
 

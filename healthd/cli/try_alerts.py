@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from healthd.alerts.registry import SinkError, make_sink
 from healthd.alerts.sink import Answer, Outcome, Sink
-from healthd.cli.config import load
+from healthd.cli.configuration.reading import load
 from healthd.cli.errors import UserError
-from healthd.cli.terminal import complain
+from healthd.cli.terminal.output import complain
 from healthd.clock import Clock, SystemClock
 from healthd.core.api.incidents import Incident, Severity
 from healthd.core.config import SinkPolicy

@@ -124,11 +124,11 @@ def cpu(pid: int) -> float:
 
 async def be_an_agent(folder: Path) -> None:
     """What the DaemonSet's process does, until it is killed."""
-    from healthd.cli.agent import _be_lean
+    from healthd.cli.commands.agent import _be_lean
 
     _be_lean(in_pod=True)
     from healthd.agent.daemon import AgentDaemon
-    from healthd.cli.agent_process import this_node
+    from healthd.cli.machine.agent_process import this_node
     from healthd.clock import SystemClock
     from healthd.cluster.embedded import EmbeddedCluster
     from healthd.core.api import Node, ObjectMeta

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from healthd.cli.checkpoints import add_arguments, run
+from healthd.cli.commands.checkpoints import add_arguments, run
 from tests.checkpoints.builders import REAL, a_sharded_step, safetensors_bytes, shard_name
 
 

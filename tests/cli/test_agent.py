@@ -54,8 +54,8 @@ def test_its_help_names_the_way_in_and_out(capsys: pytest.CaptureFixture[str]) -
 
 def test_its_process_leaves_out_what_it_does_not_need() -> None:
     program = (
-        "import sys, healthd.cli.agent as agent; agent._be_lean(in_pod=True); "
-        "import healthd.cli.agent_process, healthd.telemetry.http; "
+        "import sys, healthd.cli.commands.agent as agent; agent._be_lean(in_pod=True); "
+        "import healthd.cli.machine.agent_process, healthd.telemetry.http; "
         "unneeded = {'rich', 'kubernetes', 'sqlite3', 'pynvml', 'http.server', 'wsgiref.simple_server', "
         "'urllib.request', 'http.client', 'attr.validators'}; "
         "print(sorted(unneeded & set(sys.modules)))"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.cli.completion import SHELLS
+from healthd.cli.commands.completion import SHELLS
 from healthd.cli.main import main
 from tests.lab.build import CannotBuild, binaries
 

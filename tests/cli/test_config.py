@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from healthd.cli.config import ConfigError, load, parse
-from healthd.cli.config_keys import ConfigKey, keys_of, sections_of, spell
-from healthd.cli.config_reference import reference
+from healthd.cli.configuration.keys import ConfigKey, keys_of, sections_of, spell
+from healthd.cli.configuration.reading import ConfigError, load, parse
+from healthd.cli.configuration.reference import reference
 from healthd.cli.errors import UserError
 from healthd.cli.main import main
 from healthd.core.api.locations import VOLUMES_AT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.cli import controller
+from healthd.cli.commands import controller
 from healthd.cli.errors import UserError
 
 

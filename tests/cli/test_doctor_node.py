@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.cli.doctor_node import hands_of, read_plan
+from healthd.cli.doctor.node import hands_of, read_plan
 from healthd.cli.errors import UserError
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster

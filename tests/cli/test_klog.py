@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from healthd.cli.klog import LONGEST_LINE, printable, read_log, show
+from healthd.cli.commands.klog import LONGEST_LINE, printable, read_log, show
 from healthd.cli.main import main
 from healthd.core.api.model import Severity
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from healthd.cli.commands.top import FleetView, picture
 from healthd.cli.main import kubectl_plugin, main
 from healthd.cli.target.target import open_target
-from healthd.cli.top import FleetView, picture
 from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.cache.informers import read_everything
 from healthd.core.report.listing import gangs, recoveries

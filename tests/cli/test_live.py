@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from healthd.cli.live import Happened, frame, last_lines
+from healthd.cli.runs.live import Happened, frame, last_lines
 
 STATUS = ["run llama is running, at step 20", "  restarts     0", "  slot-0       rank 0, running"]
 

@@ -156,7 +156,7 @@ def test_to_read_input_that_was_closed_fails_in_one_line() -> None:
 
 def test_no_file_takes_the_place_of_a_closed_stream(tmp_path: Path) -> None:
     path = tmp_path / "what is opened first"
-    code = f"from healthd.cli import streams; streams.prepare(); print(open({str(path)!r}, 'w').fileno() > 2)"
+    code = f"from healthd.cli.terminal import streams; streams.prepare(); print(open({str(path)!r}, 'w').fileno() > 2)"
     done = subprocess.run(
         ["/bin/sh", "-c", f'"{sys.executable}" -c "{code}" <&- 2>&-'], capture_output=True, text=True, check=True
     )

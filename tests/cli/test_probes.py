@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from healthd.cli.probes import probes_of
+from healthd.cli.machine.probes import probes_of
 from healthd.core.config import ProbesPolicy
 from healthd.probes.host_root import HostRoot
 from tests.fakes import START

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from healthd.cli.main import main
-from healthd.cli.rules_pages import INDEX, PAGES
-from healthd.cli.rules_reference import Section, reference
+from healthd.cli.rules.pages import INDEX, PAGES
+from healthd.cli.rules.reference import Section, reference
 from healthd.core.diagnosis.rule_reference import all_rules
 
 FOLDER = Path(__file__).parents[2] / "docs" / "findings"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from healthd.cli.commands.run import log_no_gpu
 from healthd.cli.main import main
-from healthd.cli.run import log_no_gpu
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import ChosenCheckpoint, Job, PodStatus

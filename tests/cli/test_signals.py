@@ -9,7 +9,7 @@ from signal import SIGHUP, SIGINT, SIGTERM
 
 import pytest
 
-from healthd.cli.run import until_signal
+from healthd.cli.commands.run import until_signal
 
 
 class Signalled:

@@ -19,8 +19,8 @@ import msgspec
 import pytest
 
 from healthd.checks.status import published
+from healthd.cli.commands.status import EXIT
 from healthd.cli.main import main
-from healthd.cli.status import EXIT
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import Device, Nic, NodeHealth, NodeHealthStatus, ObjectMeta

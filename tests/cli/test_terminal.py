@@ -11,7 +11,7 @@ from rich.text import Text
 
 from healthd.cli.errors import UserError
 from healthd.cli.main import Command, main
-from healthd.cli.terminal import console, guarded
+from healthd.cli.terminal.output import console, guarded
 from healthd.core.printable import printable
 
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\x9b31m\r\x08\u202e\x7fb\U000e0041"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from healthd.cli.config_keys import keys_of, sections_of
+from healthd.cli.configuration.keys import keys_of, sections_of
 from healthd.core.config import Config
 from tests.deploy.manifests import DEPLOY
 

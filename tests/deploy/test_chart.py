@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from healthd import __version__
-from healthd.cli.config import load
+from healthd.cli.configuration.reading import load
 from tests.deploy.chart import kustomized, named, without_policy
 from tests.deploy.config_keys import FILE, as_yaml
 from tests.deploy.manifests import DEPLOY, ROOT, all_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from healthd.cli.config import load
+from healthd.cli.configuration.reading import load
 from healthd.controller.web.access import is_loopback
 from healthd.core.config import Config
 from healthd.probes.host_root import HostRoot

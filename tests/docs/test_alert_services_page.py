@@ -10,7 +10,7 @@ import yaml
 from healthd.alerts.registry import HTTP_SINKS
 from healthd.alerts.sinks.apprise import Apprise
 from healthd.alerts.sinks.webhook import schema, signature
-from healthd.cli.config import parse
+from healthd.cli.configuration.reading import parse
 from healthd.core.config.alerts import SinkKind
 from tests.docs.page import ROOT
 

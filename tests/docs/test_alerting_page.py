@@ -6,7 +6,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from healthd.cli.config import parse
+from healthd.cli.configuration.reading import parse
 from healthd.core.alerts.gangs import WAITS
 from healthd.core.config import SinkKind
 from healthd.telemetry.metrics import Metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from healthd.cli.config import parse
+from healthd.cli.configuration.reading import parse
 from tests.docs.page import ROOT
 
 PAGE = (ROOT / "docs" / "monitoring" / "README.md").read_text()

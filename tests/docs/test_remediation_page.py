@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from healthd.cli.config import parse
+from healthd.cli.configuration.reading import parse
 from healthd.core.remediation.hands.shipped import shipped_hands
 from tests.docs.page import ROOT
 

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from healthd.cli import run
+from healthd.cli.commands import run
 from tests.docs.page import ROOT
 from tests.docs.trainers_page import EXAMPLES, PAGE, Example, examples
 

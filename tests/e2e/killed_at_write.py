@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from healthd.alerts.registry import make_sinks
-from healthd.cli.config import load
-from healthd.cli.run_options import add_arguments
+from healthd.cli.configuration.reading import load
+from healthd.cli.runs.options import add_arguments
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Event, Fields, Labels, Listed

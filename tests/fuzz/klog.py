@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from healthd.cli.klog import KlogLine, read_text
+from healthd.cli.commands.klog import KlogLine, read_text
 from healthd.core.diagnosis.klog import MessageKind, parse_line
 from healthd.probes.klog.record import may_matter
 from tests.core.diagnosis.klog.forged import COMMS, FILES, FORMATS

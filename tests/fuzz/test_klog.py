@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from healthd.cli.klog import KlogLine
+from healthd.cli.commands.klog import KlogLine
 from healthd.core.diagnosis.klog import MessageKind
 from tests.fuzz.klog import Author, Read, fuzz, made_lines, read_line
 

@@ -1,8 +1,8 @@
 """
 What an operator may choose: one small struct per topic, with the reason of every default beside it.
 
-`healthd.cli.config` reads these from YAML and writes `docs/configuration.md` from them, so a description here is the
-documentation. This package knows nothing of files: it only says which values there are and which are allowed.
+`healthd.cli.configuration` reads these from YAML and writes `docs/configuration.md` from them, so a description here is
+the documentation. This package knows nothing of files: it only says which values there are and which are allowed.
 """
 
 from __future__ import annotations

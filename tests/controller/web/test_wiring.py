@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from healthd.cli import demo
+from healthd.cli.commands import demo
 from healthd.cli.errors import UserError
 from healthd.controller.daemon import ControllerDaemon, ControllerDependencies
 from healthd.core.config import Config, WebAccess, WebPolicy

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from healthd.cli.klog import printable
+from healthd.cli.commands.klog import printable
 from healthd.clock import SystemClock
 from healthd.core.api.model import Severity
 from healthd.core.diagnosis.findings.tally import Tally, counted

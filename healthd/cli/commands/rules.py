@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from healthd.cli.errors import UserError
-from healthd.cli.rules_reference import consequence, reference
-from healthd.cli.terminal import complain, console
+from healthd.cli.rules.reference import consequence, reference
+from healthd.cli.terminal.output import complain, console
 from healthd.core.diagnosis.rule_reference import Mode, RuleRow, all_rules, rules_under
 
 NOT_FOUND = 1
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 def _rules(config: Path | None) -> Iterable[RuleRow]:
     if config is None:
         return all_rules()
-    from healthd.cli.config import load  # imported here: without --config the list needs no YAML
+    from healthd.cli.configuration.reading import load  # imported here: without --config the list needs no YAML
 
     return rules_under(load(config).judge)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from healthd.cli.errors import UserError
-from healthd.cli.terminal import complain, console
+from healthd.cli.terminal.output import complain, console
 from healthd.core.api.model import RepairAction, Severity
 from healthd.core.config import JudgePolicy
 from healthd.core.diagnosis.judgement import Judgement, in_tier
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 def _policy(config: Path | None) -> JudgePolicy:
     if config is None:
         return AS_BUILT
-    from healthd.cli.config import load  # imported here: without --config no YAML is needed
+    from healthd.cli.configuration.reading import load  # imported here: without --config no YAML is needed
 
     return load(config).judge
 

@@ -26,14 +26,14 @@ from healthd.checks import devices
 from healthd.checks.judging import OfflineJudge
 from healthd.checks.sampling import Sampler, read_to_end
 from healthd.checks.status import NodeReport, Unread, published, worst_first
-from healthd.cli import run_status
-from healthd.cli.check import duration
-from healthd.cli.config import load
+from healthd.cli.commands.check import duration
+from healthd.cli.configuration.reading import load
 from healthd.cli.errors import UserError
-from healthd.cli.probes import probes_of
-from healthd.cli.status_page import StatusPrinter
+from healthd.cli.machine.probes import probes_of
+from healthd.cli.machine.status_page import StatusPrinter
+from healthd.cli.runs import status as run_status
 from healthd.cli.target.target import add_target_arguments, open_target
-from healthd.cli.terminal import console
+from healthd.cli.terminal.output import console
 from healthd.clock import Clock, SystemClock
 from healthd.cluster.port import NotFound
 from healthd.core.api import Nic, NodeHealth

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from healthd.cli import doctor_node
-from healthd.cli.config import load
-from healthd.cli.doctor_described import with_description
-from healthd.cli.doctor_rights import ask_about, find_verifiers
+from healthd.cli.configuration.reading import load
+from healthd.cli.doctor import node as doctor_node
+from healthd.cli.doctor.described import with_description
+from healthd.cli.doctor.rights import ask_about, find_verifiers
 from healthd.cli.errors import UserError
 from healthd.cli.target import cluster as target_cluster
 from healthd.clock import SystemClock

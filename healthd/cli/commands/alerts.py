@@ -18,7 +18,7 @@ import msgspec
 from healthd.cli import try_alerts
 from healthd.cli.errors import UserError
 from healthd.cli.target.target import add_target_arguments, open_target
-from healthd.cli.terminal import console
+from healthd.cli.terminal.output import console
 from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound
 from healthd.core.alerts.listing import IncidentRow, Order, in_order, rows_of

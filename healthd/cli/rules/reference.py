@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 
-from healthd.cli.rules_pages import INDEX, INDEX_HEAD, INDEX_TAIL, MADE, PAGES, Page, page_of
+from healthd.cli.rules.pages import INDEX, INDEX_HEAD, INDEX_TAIL, MADE, PAGES, Page, page_of
 from healthd.core.api.model import Blame, Severity
 from healthd.core.diagnosis.rule_reference import KERNEL_LOG, Mode, RuleOutcome, RuleRow
 from healthd.core.diagnosis.xid import sxid_codes, xid_codes

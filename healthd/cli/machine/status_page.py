@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from healthd.checks import devices
 from healthd.checks.judging import SeenNow
 from healthd.checks.status import NodeReport, spoken
-from healthd.cli.klog import printable
-from healthd.cli.terminal import console
+from healthd.cli.commands.klog import printable
+from healthd.cli.terminal.output import console
 from healthd.core.api.model import Finding, Severity, Verdict
 from healthd.core.diagnosis.readings import NODE
 

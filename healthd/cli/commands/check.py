@@ -28,12 +28,12 @@ from healthd.checks.check import Check, CheckContext, CheckOutcome, Expected, In
 from healthd.checks.report import CheckReport, CheckVerdict, FinishedCheck, result_of, summary_of
 from healthd.checks.running import all_checks, context_of, run_all
 from healthd.checks.sampling import Sampler
-from healthd.cli.config import load
+from healthd.cli.configuration.reading import load
 from healthd.cli.errors import UserError
-from healthd.cli.probes import probes_of
+from healthd.cli.machine.probes import probes_of
 from healthd.cli.target.node import known_devices
 from healthd.cli.target.target import add_target_arguments
-from healthd.cli.terminal import console
+from healthd.cli.terminal.output import console
 from healthd.clock import SystemClock
 from healthd.core.api import Nic
 from healthd.core.config import Config, parse_duration

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from healthd.cli.errors import UserError
 from healthd.cli.target.cluster import first_of
-from healthd.cli.terminal import console
+from healthd.cli.terminal.output import console
 from healthd.clock import Clock, SystemClock
 from healthd.core.config import LogFormat, LogLevel
 from healthd.local.demo.kernel_logs import Writable, is_real_device, machine_log, own_log

@@ -29,7 +29,7 @@ from healthd.checkpoints.steps import find, parse_step
 from healthd.checkpoints.stores.urls import Location, NoSuchStore, locate, store_of
 from healthd.checkpoints.tree import explain
 from healthd.cli import checkpoint_report
-from healthd.cli.terminal import complain, console
+from healthd.cli.terminal.output import complain, console
 
 FOUND = 0
 NONE_VALID = 3

@@ -20,9 +20,9 @@ from healthd.alerts.heartbeat import make_heartbeat
 from healthd.alerts.http import Http, proxy_of_environment
 from healthd.alerts.registry import make_sinks
 from healthd.alerts.sink import SinkError
-from healthd.cli.config import load
+from healthd.cli.configuration.reading import load
+from healthd.cli.configuration.site_hands import hands_of
 from healthd.cli.errors import UserError
-from healthd.cli.site_hands import hands_of
 from healthd.cli.target import cluster as target_cluster
 from healthd.clock import Clock, SystemClock
 from healthd.cluster.port import Cluster, Unusable

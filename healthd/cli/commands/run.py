@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
 
-from healthd.cli.config import load
+from healthd.cli.configuration.reading import load
 from healthd.cli.errors import UserError
-from healthd.cli.run_options import add_arguments as add_arguments  # each command has it
-from healthd.cli.run_options import with_options
+from healthd.cli.runs.options import add_arguments as add_arguments  # each command has it
+from healthd.cli.runs.options import with_options
 from healthd.cli.target.run import name_of, name_of_folder, run_name
-from healthd.cli.terminal import complain, console
+from healthd.cli.terminal.output import complain, console
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError
@@ -215,7 +215,7 @@ def _screen() -> Console | None:
 @asynccontextmanager
 async def _live(state: Path, clock: SystemClock, screen: Console) -> AsyncIterator[None]:
     """Show healthd's terminal output in the picture while the block runs. The end is printed completely below it."""
-    from healthd.cli.live import Happened, live
+    from healthd.cli.runs.live import Happened, live
 
     happened = Happened()
     handlers = [handler for handler in logging.getLogger().handlers if isinstance(handler, logging.StreamHandler)]

@@ -23,7 +23,7 @@ from healthd.cli.explain_hang import lines_of_hang, write_svg
 from healthd.cli.target.gang import gang_named, gang_of
 from healthd.cli.target.run import known_runs
 from healthd.cli.target.target import Target, add_target_arguments, open_target
-from healthd.cli.terminal import console
+from healthd.cli.terminal.output import console
 from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound, Reader
 from healthd.core.api import Job, Node, NodeHealth, Recovery

@@ -41,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
     if not node:
         raise UserError("which node? name it with --node, or set NODE_NAME as healthd's DaemonSet does")
     _be_lean(in_pod=args.kubeconfig is None)
-    from healthd.cli.agent_process import guard
-    from healthd.cli.config import load
+    from healthd.cli.configuration.reading import load
+    from healthd.cli.machine.agent_process import guard
     from healthd.clock import SystemClock
     from healthd.cluster.port import Unusable
     from healthd.telemetry.address import AddressError

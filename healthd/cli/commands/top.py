@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from healthd.cli import gangs
+from healthd.cli.commands import gangs
 from healthd.cli.errors import UserError
 from healthd.cli.target.target import Target, add_target_arguments, open_target
-from healthd.cli.terminal import console
+from healthd.cli.terminal.output import console
 from healthd.clock import SystemClock
 from healthd.cluster.port import ClusterError, Forbidden, NotFound
 from healthd.controller.cache.cluster_state import ClusterState

@@ -58,7 +58,7 @@ def console(*, width: int | None = None, stderr: bool = False, highlight: bool =
     """One of rich's, whose text is escaped before it is coloured."""
     from rich.console import Console  # imported here: programs need no terminal library
 
-    from healthd.cli.escaping import Escaping
+    from healthd.cli.terminal.escaping import Escaping
 
     stream = sys.stderr if stderr else sys.stdout
     made = Console(file=getattr(stream, "beneath", stream), width=width, highlight=highlight)

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 
-from healthd.cli.config_keys import ConfigKey, keys_of, sections_of, spell
+from healthd.cli.configuration.keys import ConfigKey, keys_of, sections_of, spell
 from healthd.core.config import Config, Policy
 
 _HEAD = """\

@@ -1,7 +1,7 @@
 """
 The process of an agent: what it reads of this machine, and its signals.
 
-Imported only when an agent really starts, after `healthd.cli.agent` has kept out what it does not need.
+Imported only when an agent really starts, after `healthd.cli.commands.agent` has kept out what it does not need.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import structlog
 
 from healthd.agent.daemon import AgentDaemon, NodeSources
 from healthd.agent.probing import Probe
-from healthd.cli.probes import probes_of
+from healthd.cli.machine.probes import probes_of
 from healthd.clock import Clock
 from healthd.cluster.remote import ClientLimits, Connection, connect
 from healthd.core.api import Device, KernelLogCursor, Nic

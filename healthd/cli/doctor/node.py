@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from healthd.cli.configuration.site_hands import read_own, with_shipped
 from healthd.cli.errors import UserError
-from healthd.cli.site_hands import read_own, with_shipped
 from healthd.cli.target import cluster as target_cluster
 from healthd.clock import Clock, SystemClock
 from healthd.cluster.port import Cluster, Forbidden, NotFound

@@ -1,5 +1,5 @@
 """
-Read the configuration file, and `healthd config`.
+Read the configuration file.
 
 A file with any mistake is refused as a whole, and every mistake in it is named at once with its line and column. Values
 are read by the type of their key, never by what YAML makes of them, so `no`, `1:30` and `2026-01-01` hold no surprises.
@@ -7,27 +7,21 @@ are read by the type of their key, never by what YAML makes of them, so `no`, `1
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import yaml
 
-from healthd.cli.config_keys import ConfigKey, ConfigValue, keys_of, sections_of
+from healthd.cli.configuration.checks import CHECKS, CHECKS_OF_SECTIONS
+from healthd.cli.configuration.keys import ConfigKey, ConfigValue, keys_of, sections_of
 from healthd.cli.errors import UserError
-from healthd.core.api.locations import parse_allowed
 from healthd.core.config import REPLACED, Config, Policy, parse_duration
-from healthd.core.diagnosis.signals.tables import check_rule, known_rules, parse_limit
-from healthd.core.diagnosis.site_rules import check_reading, check_site_rule, check_tier, parse_pattern, parse_tier
-from healthd.core.recovery.foreign_signs import check_name, parse_row
-from healthd.telemetry.address import parse_address
 
 __all__ = ["ConfigError", "Problem", "load", "parse"]
 
@@ -135,7 +129,7 @@ class _Reading:
             return None
         try:
             read = section(**values)
-            if check := _CHECKS_OF_WHOLES.get(name):
+            if check := CHECKS_OF_SECTIONS.get(name):
                 check(read)
             return read
         except ValueError as error:
@@ -209,74 +203,9 @@ def _read_scalar(node: yaml.Node, key: ConfigKey, path: str) -> ConfigValue:
     value = _typed(node, key)
     if value is None or not key.allows(value):
         raise ValueError(f"must be {key.expected}, not {_quoted(node)}")
-    if (check := _CHECKS.get(path)) and value:
+    if (check := CHECKS.get(path)) and value:
         check(str(value))
     return value
-
-
-def _check_tier(text: str) -> None:
-    from healthd.core.diagnosis.rule_reference import check_tier_of  # as below
-
-    check_tier_of(*parse_tier(text))
-
-
-def _check_reading(name: str) -> None:
-    check_reading(name, (rule.reads for rule in known_rules().values()))
-
-
-def _check_pattern(pattern: str) -> str:
-    from healthd.core.diagnosis.rule_reference import (
-        check_pattern,  # imported here: without a pattern, the rules are not loaded
-    )
-
-    return check_pattern(pattern)
-
-
-_CHECKS: dict[str, Callable[[str], object]] = {
-    "checkpoints.allowed": parse_allowed,
-    "http.address": parse_address,
-    "http.probe_address": parse_address,
-    "web.address": parse_address,
-    "foreign.off": check_name,
-    "foreign.rows": parse_row,
-    "judge.shadow": _check_pattern,
-    "judge.off": check_rule,
-    "judge.limits": parse_limit,
-    "judge.tiers": _check_tier,
-    "judge.rules.message": parse_pattern,
-    "judge.rules.reading": _check_reading,
-    "judge.rules.tier": check_tier,
-}
-"""Keys whose text, or each item of it, has its own grammar."""
-
-
-def _check_kind(kind: Any) -> None:
-    from healthd.gangs.kinds.check import check_description  # as above
-
-    check_description(kind)
-
-
-def _check_kinds(policy: Any) -> None:
-    from healthd.gangs import ADAPTERS  # as above
-    from healthd.gangs.kinds import SHIPPED
-    from healthd.gangs.kinds.check import check_names
-
-    check_names(policy, [each.name for each in SHIPPED], ADAPTERS)
-
-
-def _check_remediation(policy: Any) -> None:
-    from healthd.core.remediation.hands.shipped import check_names  # as above
-
-    check_names(policy.hands, policy.at_once, None if policy.hands_file else ())
-
-
-_CHECKS_OF_WHOLES: dict[str, Callable[[Any], object]] = {
-    "gangs": _check_kinds,
-    "gangs.kinds": _check_kind,
-    "judge.rules": check_site_rule,
-    "remediation": _check_remediation,
-}
-"""Sections whose keys must be consistent."""
 
 
 def _typed(node: yaml.ScalarNode, key: ConfigKey) -> ConfigValue:
@@ -331,26 +260,3 @@ def _nearest(word: str, names: Sequence[str], section: str, *, otherwise: bool =
     if found := get_close_matches(word.lower(), names, n=1):
         return f'; did you mean "{found[0]}"?'
     return f"; {section or 'the file'} has {', '.join(names)}" if otherwise else ""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`healthd config --check FILE` or `healthd config --reference`."""
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--check", metavar="FILE", type=Path, help="say what is wrong in a configuration file, if anything"
-    )
-    what.add_argument(
-        "--reference", action="store_true", help="print every key, its default and its meaning (Markdown)"
-    )
-
-
-def run(args: argparse.Namespace) -> int:
-    """Exit code 0 when the file is good; a bad one is a UserError."""
-    if args.reference:
-        from healthd.cli.config_reference import reference  # imported here: only this option needs it
-
-        sys.stdout.write(reference())
-        return 0
-    load(args.check)
-    print(f"{args.check}: good")
-    return 0

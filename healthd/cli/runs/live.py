@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from healthd.cli import run_status
+from healthd.cli.runs import status as run_status
 from healthd.clock import Clock
 from healthd.core.printable import printable
 

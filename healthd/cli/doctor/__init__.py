@@ -1,0 +1,1 @@
+"""What `healthd doctor` reads of a cluster before it judges."""

@@ -1,0 +1,1 @@
+"""The folder `docs/findings/`, written from the rules."""
