@@ -18,7 +18,7 @@ from healthd.core.api import (
 )
 from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
 from healthd.core.untrusted import number_or
-from healthd.local.slots import device_uuids
+from healthd.local.machine.slots import device_uuids
 
 ADDRESS = "127.0.0.1"
 OWN_PREFIX = "HEALTHD_"

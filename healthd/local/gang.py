@@ -38,7 +38,7 @@ from healthd.core.config import StartFresh, format_duration
 from healthd.core.recovery.gang import Root, RootOutcome, StartHint
 from healthd.core.untrusted import number_or
 from healthd.gangs.annotations import hint_annotations
-from healthd.local.memory import ANNOTATION_SEEN, NOTHING_SEEN, Seen, note_of
+from healthd.local.checkpoints.memory import ANNOTATION_SEEN, NOTHING_SEEN, Seen, note_of
 
 NAMESPACE = "default"
 ANNOTATION_SINCE = "healthd.dev/run-since"

@@ -21,9 +21,9 @@ from healthd.core.api import ChosenCheckpoint, Job, Node, Recovery
 from healthd.core.config import StartFresh
 from healthd.core.recovery.gang import Root, StartHint
 from healthd.gangs.job import JobAdapter, read_job
-from healthd.local.aside import move_aside, why_not_aside
-from healthd.local.checkpoint_folder import CheckpointFolder, WatchedCheckpoints
-from healthd.local.free_slots import open_spares, shortage
+from healthd.local.checkpoints.aside import move_aside, why_not_aside
+from healthd.local.checkpoints.folder import CheckpointFolder, WatchedCheckpoints
+from healthd.local.checkpoints.memory import NOTHING_SEEN, Seen, finished_with, remembered, seen_of
 from healthd.local.gang import (
     ANNOTATION_BY_HAND,
     NAMESPACE,
@@ -41,8 +41,8 @@ from healthd.local.gang import (
     why_not_done,
     why_not_fresh,
 )
-from healthd.local.memory import NOTHING_SEEN, Seen, finished_with, remembered, seen_of
-from healthd.local.run_log import RunLog
+from healthd.local.machine.free_slots import open_spares, shortage
+from healthd.local.reports.run_log import RunLog
 from healthd.local.run_objects import RunObjects, StopRequest
 
 log = structlog.get_logger(__name__)

@@ -40,8 +40,7 @@ from healthd.core.api import (
 from healthd.core.config import Config
 from healthd.core.config.gangs import SilenceMode
 from healthd.gangs import ADAPTERS
-from healthd.local.alerts import RunAlerts
-from healthd.local.checkpoint_folder import CheckpointFolder, WatchedCheckpoints
+from healthd.local.checkpoints.folder import CheckpointFolder, WatchedCheckpoints
 from healthd.local.gang import (
     NAMESPACE,
     RefuseStart,
@@ -53,16 +52,17 @@ from healthd.local.hang.nccl_ranks import port_in
 from healthd.local.hang.stragglers import StragglerWatch
 from healthd.local.hang.watch import HangWatch, RankActivity
 from healthd.local.jobs.controller import JobController
-from healthd.local.machine import Machine
-from healthd.local.notify import Notifier
-from healthd.local.page import RunPage
+from healthd.local.machine.machine import Machine
+from healthd.local.machine.slots import Slot, register
+from healthd.local.machine.witnesses import LocalWitnesses
 from healthd.local.processes.runner import ProcessRunner
-from healthd.local.restarts import spoken
-from healthd.local.run_log import RunLog
+from healthd.local.reports.alerts import RunAlerts
+from healthd.local.reports.notify import Notifier
+from healthd.local.reports.page import RunPage
+from healthd.local.reports.restarts import spoken
+from healthd.local.reports.run_log import RunLog
 from healthd.local.run_objects import RunObjects, StopRequest
 from healthd.local.run_start import RunStart
-from healthd.local.slots import Slot, register
-from healthd.local.witnesses import LocalWitnesses
 from healthd.probes.errors import CannotRead
 from healthd.telemetry.metrics import Metrics
 from healthd.telemetry.serving import serving

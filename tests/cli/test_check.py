@@ -18,7 +18,7 @@ from healthd.cli.main import main
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import Node
 from healthd.core.remediation.check_summary import read_result, shortfall
-from healthd.local.state import database
+from healthd.local.state.folder import database
 from tests.builders import a_node
 from tests.checks.contexts import is_gone
 from tests.checks.test_busy import a_process

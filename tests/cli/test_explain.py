@@ -33,7 +33,7 @@ from healthd.core.hang.history import ActivityHistory, RankHistory
 from healthd.core.hang.silence import Silence, SilentMember
 from healthd.core.hang.vote import vote
 from healthd.local.hang.record import HangRecord, encoded
-from healthd.local.state import database
+from healthd.local.state.folder import database
 from tests.builders import a_job, a_recovery
 from tests.fakes import START, ManualClock, counting_uids
 

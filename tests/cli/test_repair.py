@@ -15,7 +15,7 @@ from healthd.cli.main import main
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import ANNOTATION_REPAIRED, Node, ObjectMeta
-from healthd.local.state import database
+from healthd.local.state.folder import database
 from tests.fakes import ManualClock, counting_uids
 
 

@@ -16,8 +16,8 @@ from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import ChosenCheckpoint, Job, PodStatus
 from healthd.local.gang import NAMESPACE, RunSpec, job_of
-from healthd.local.slots import Slot, register
-from healthd.local.state import database, make_private, runs_dir
+from healthd.local.machine.slots import Slot, register
+from healthd.local.state.folder import database, make_private, runs_dir
 from tests.builders import a_pod
 from tests.fakes import START
 

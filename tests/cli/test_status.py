@@ -25,7 +25,7 @@ from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import Device, Nic, NodeHealth, NodeHealthStatus, ObjectMeta
 from healthd.core.api.model import Blame, Finding, RepairAction, Severity, Verdict
-from healthd.local.state import database
+from healthd.local.state.folder import database
 from tests.fakes import START, ManualClock, counting_uids
 from tests.standin.nvml import StandIn, build
 from tests.sysfs import Sysfs, link, made, set_link

@@ -26,7 +26,7 @@ from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import Recovery
 from healthd.local.processes.marks import readable
-from healthd.local.state import database
+from healthd.local.state.folder import database
 from tests.standin.nvml import StandIn, built
 
 T = TypeVar("T")

@@ -25,10 +25,10 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Event, Fields, Labels, Listed
 from healthd.core.api import RESOURCES, Slim
 from healthd.local.gang import RunSpec
-from healthd.local.machine import this_machine
+from healthd.local.machine.machine import this_machine
+from healthd.local.machine.slots import slots_for
 from healthd.local.runtime import LocalRuntime
-from healthd.local.slots import slots_for
-from healthd.local.state import database, held
+from healthd.local.state.folder import database, held
 from healthd.probes.host_root import HostRoot
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.source_selection import open_kernel_log

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from healthd.local.state import database
+from healthd.local.state.folder import database
 from tests.e2e.driver import ROOT, RunFolder
 
 pytestmark = pytest.mark.slow

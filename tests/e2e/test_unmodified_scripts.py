@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from healthd.core.api.model import Phase
-from healthd.local.known import read_run
+from healthd.local.state.known_runs import read_run
 from tests.e2e.driver import FIRST_BUS, ROOT, RunFolder
 
 pytestmark = pytest.mark.slow

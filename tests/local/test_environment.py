@@ -16,7 +16,7 @@ from healthd.core.api import (
     PodStatus,
 )
 from healthd.local.environment import gpus_env, gpus_of_gang, inherited, rank_env, threads_env
-from healthd.local.slots import Slot, node_of
+from healthd.local.machine.slots import Slot, node_of
 from tests.builders import a_pod
 
 

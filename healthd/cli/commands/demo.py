@@ -24,8 +24,8 @@ from healthd.local.demo.scene import Note, Scene, Who
 from healthd.local.demo.script import SLOW, DemoFolders, Script, changed_settings, config
 from healthd.local.demo.shows import JsonShow, LinesShow, Show
 from healthd.local.demo.undisturbed import TrainingFailed
-from healthd.local.machine import OpenKernelLog
-from healthd.local.page import FREE_PORT, check_address
+from healthd.local.machine.machine import OpenKernelLog
+from healthd.local.reports.page import FREE_PORT, check_address
 from healthd.probes.errors import CannotRead
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.telemetry.address import AddressError

@@ -48,7 +48,7 @@ from healthd.core.report.gpu_time_text import gpu_time_lines
 from healthd.core.report.silence_text import silence_lines
 from healthd.local.hang.record import HangRecord, record_of
 from healthd.local.hang.stragglers import stragglers_of
-from healthd.local.state import runs_dir
+from healthd.local.state.folder import runs_dir
 
 T = TypeVar("T", Node, NodeHealth)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from healthd.cli.errors import UserError
 from healthd.cli.target.run import run_name
-from healthd.local.known import KnownRun, known_runs, read_run
-from healthd.local.state import AlreadyRunning, database, forget, held, runs_dir
+from healthd.local.state.folder import AlreadyRunning, database, forget, held, runs_dir
+from healthd.local.state.known_runs import KnownRun, known_runs, read_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -29,15 +29,15 @@ from healthd.cluster.port import ClusterError
 from healthd.core.api import Node
 from healthd.core.config import Config, LogFormat
 from healthd.core.diagnosis.site_rules import beginnings
+from healthd.local.checkpoints.writer_lock import TwoWriters, sole_writer
 from healthd.local.gang import RunSpec
 from healthd.local.launchers import find_launcher, what_to_know, why_not_launch
-from healthd.local.lines import Lines
-from healthd.local.machine import this_machine
+from healthd.local.machine.machine import this_machine
+from healthd.local.machine.slots import Slot, keep_places, offered, slots_for
 from healthd.local.processes.output import open_log
+from healthd.local.reports.lines import Lines
 from healthd.local.runtime import LocalRuntime, RefusedToStart
-from healthd.local.slots import Slot, keep_places, offered, slots_for
-from healthd.local.state import AlreadyRunning, before_start, database, held, runs_dir, undone
-from healthd.local.writer_lock import TwoWriters, sole_writer
+from healthd.local.state.folder import AlreadyRunning, before_start, database, held, runs_dir, undone
 from healthd.probes.host_root import HostRoot
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.source_selection import open_kernel_log

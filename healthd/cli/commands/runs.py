@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 
 from healthd.core.printable import printable
-from healthd.local.known import KnownRun, known_runs
-from healthd.local.state import runs_dir
+from healthd.local.state.folder import runs_dir
+from healthd.local.state.known_runs import KnownRun, known_runs
 
 COLUMNS = ("NAME", "STATUS", "STEP", "RANKS", "RESTARTS", "BEGUN", "STARTED IN", "CHECKPOINTS", "COMMAND")
 

@@ -11,8 +11,8 @@ import msgspec
 from healthd.controller.checkpoints.declaration import why_no_format
 from healthd.core.config import Config, parse_duration
 from healthd.core.config.gangs import SilenceMode
-from healthd.local.notify import why_no_target
-from healthd.local.page import FREE_PORT
+from healthd.local.reports.notify import why_no_target
+from healthd.local.reports.page import FREE_PORT
 
 EPILOG = """\
 Each rank gets what torchrun gives it (RANK, LOCAL_RANK, WORLD_SIZE,

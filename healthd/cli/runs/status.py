@@ -30,9 +30,9 @@ from healthd.core.recovery.spares import is_spare
 from healthd.core.recovery.terms import ONE_SERVER
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE
-from healthd.local.known import KnownRun, Standing, read_run
-from healthd.local.restarts import cause_text, main_cause, way_out
-from healthd.local.state import database, runs_dir
+from healthd.local.reports.restarts import cause_text, main_cause, way_out
+from healthd.local.state.folder import database, runs_dir
+from healthd.local.state.known_runs import KnownRun, Standing, read_run
 
 NEEDS_A_PERSON = 3
 _STANDS = {

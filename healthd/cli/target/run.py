@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 
 from healthd.cli.errors import UserError
-from healthd.local.known import read_run
-from healthd.local.state import database
+from healthd.local.state.folder import database
+from healthd.local.state.known_runs import read_run
 
 LONGEST_NAME = 40
 MARK = 6

@@ -24,7 +24,7 @@ from healthd.cli.target import run as target_run
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import Cluster, ClusterError
-from healthd.local.state import database, runs_dir
+from healthd.local.state.folder import database, runs_dir
 
 
 class Target(NamedTuple):

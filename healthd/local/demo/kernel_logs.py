@@ -12,7 +12,7 @@ from typing import Protocol
 
 from healthd.clock import Clock
 from healthd.core.api import KernelLogCursor
-from healthd.local.machine import OpenKernelLog
+from healthd.local.machine.machine import OpenKernelLog
 from healthd.probes.errors import CannotRead, cannot_open_kernel_log
 from healthd.probes.klog.kmsg import KMSG, open_kmsg
 from healthd.probes.klog.log import KernelLog

@@ -21,9 +21,9 @@ from healthd.local.demo.script import RECOVERY, RUN, DemoFolders, Script
 from healthd.local.demo.undisturbed import TRAINER, train_undisturbed
 from healthd.local.demo.watch import follow_training, read_cluster, watch_cluster
 from healthd.local.gang import RunSpec
-from healthd.local.machine import OpenKernelLog, this_machine
+from healthd.local.machine.machine import OpenKernelLog, this_machine
 from healthd.local.runtime import LocalRuntime
-from healthd.local.state import database, make_private
+from healthd.local.state.folder import database, make_private
 
 PATIENCE = timedelta(seconds=90)
 """On top of the pauses between all steps: a demo that has not ended by then never ends."""

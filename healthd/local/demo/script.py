@@ -8,7 +8,7 @@ from pathlib import Path
 
 from healthd.core.api import Device
 from healthd.core.config import Config, KernelLogPolicy, RecoveryPolicy, WebPolicy, format_duration
-from healthd.local.slots import Slot, slots_for
+from healthd.local.machine.slots import Slot, slots_for
 
 RUN = "demo"
 """The name of the gang."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from healthd.local.demo import trainer
 from healthd.local.demo.script import DemoFolders, Script
 from healthd.local.environment import ADDRESS, inherited
-from healthd.local.machine import free_port
+from healthd.local.machine.machine import free_port
 
 TRAINER = str(Path(trainer.__file__).resolve())
 

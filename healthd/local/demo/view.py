@@ -28,7 +28,7 @@ from healthd.local.demo.outcome import DemoOutcome, explanations, outcome_lines
 from healthd.local.demo.plot import plot_log
 from healthd.local.demo.scene import ClusterSnapshot, Note, Scene, Tone
 from healthd.local.demo.script import Script
-from healthd.local.slots import devices_of
+from healthd.local.machine.slots import devices_of
 
 SMALLEST = (76, 22)
 """Columns and lines that the view needs. On a smaller terminal, plain lines are better."""

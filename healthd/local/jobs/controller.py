@@ -19,7 +19,7 @@ from healthd.core.patches import diff
 from healthd.local.jobs.plan import BACKOFF, Drawn, JobPlan, decide, is_tracked
 from healthd.local.jobs.schedule import Bind, Unschedulable, decide_bindings, refused
 from healthd.local.jobs.template import FINALIZER_TRACKING
-from healthd.local.once import Once
+from healthd.local.reports.once import Once
 
 log = structlog.get_logger(__name__)
 

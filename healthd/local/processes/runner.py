@@ -29,7 +29,6 @@ from healthd.core.api.model import KernelRecord
 from healthd.core.patches import diff
 from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
 from healthd.local.environment import gpus_env, gpus_of_gang, inherited, own_env, threads_env, world_of
-from healthd.local.once import Once
 from healthd.local.processes.disk import blame_disk, may_be_for_want_of_room, read_disks
 from healthd.local.processes.marks import find_processes
 from healthd.local.processes.oom import READ_WITHIN, OomKills, Suspect, blamed, read_oom_kills
@@ -49,6 +48,7 @@ from healthd.local.processes.pods import (
 )
 from healthd.local.processes.supervise import Rank, RankCommand
 from healthd.local.processes.work import Work, processor_time
+from healthd.local.reports.once import Once
 from healthd.threads import in_thread
 
 log = structlog.get_logger(__name__)

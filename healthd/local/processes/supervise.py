@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from healthd.local.checkpoints.writer_lock import passed_on
 from healthd.local.processes.marks import kill_marked
 from healthd.local.processes.pods import RankExit
 from healthd.local.processes.shim import MARK, SHIM_MARK
-from healthd.local.writer_lock import passed_on
 
 SHIM = Path(__file__).with_name("shim.py")
 NOT_EXECUTABLE = frozenset({errno.EACCES, errno.ENOEXEC, errno.EISDIR})

@@ -16,7 +16,7 @@ from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import ChosenCheckpoint
 from healthd.local.gang import RunSpec, job_of
-from healthd.local.state import database, forget, make_private, runs_dir
+from healthd.local.state.folder import database, forget, make_private, runs_dir
 
 
 def found(tmp_path: Path, *options: str, runs: Sequence[str] = (), target: str = "") -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from healthd.cli.errors import UserError
 from healthd.cli.target import target
-from healthd.local.state import database
+from healthd.local.state.folder import database
 
 
 def parsed(*options: str) -> argparse.Namespace:

@@ -11,7 +11,7 @@ from healthd.clock import SystemClock
 from healthd.core.api import KernelLogCursor
 from healthd.local.demo.kernel_logs import is_real_device, machine_log, own_log
 from healthd.local.demo.script import Script
-from healthd.local.machine import OpenKernelLog
+from healthd.local.machine.machine import OpenKernelLog
 from healthd.probes.klog.kmsg import read_boot_id
 from tests.kernel_log import Unwritable, kernel_log
 

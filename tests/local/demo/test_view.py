@@ -15,7 +15,7 @@ from healthd.local.demo.plot import plot_log
 from healthd.local.demo.scene import ClusterSnapshot, Note, Scene, Who
 from healthd.local.demo.script import Script
 from healthd.local.demo.view import frame, may_show
-from healthd.local.slots import node_of
+from healthd.local.machine.slots import node_of
 from tests.builders import a_pod, a_recovery
 from tests.fakes import START
 

@@ -21,9 +21,9 @@ from healthd.core.hang.vote import vote
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE, RunSpec
 from healthd.local.hang.record import HangRecord, record_of
-from healthd.local.lines import sentence
-from healthd.local.notify import Facts, variables
-from healthd.local.run_log import RunLog
+from healthd.local.reports.lines import sentence
+from healthd.local.reports.notify import Facts, variables
+from healthd.local.reports.run_log import RunLog
 from tests.builders import a_job, a_recovery
 from tests.fakes import START, ManualClock, counting_uids
 

@@ -20,9 +20,9 @@ from healthd.core.hang.silence import GangRhythm
 from healthd.core.hang.stragglers import Straggler
 from healthd.local.gang import NAMESPACE, RunSpec
 from healthd.local.hang.stragglers import KEPT, StragglerRecord, StragglerWatch, stragglers_of
-from healthd.local.lines import sentence
-from healthd.local.notify import Facts, variables
-from healthd.local.run_log import RunLog
+from healthd.local.reports.lines import sentence
+from healthd.local.reports.notify import Facts, variables
+from healthd.local.reports.run_log import RunLog
 from tests.builders import a_job
 from tests.fakes import START, ManualClock, counting_uids
 

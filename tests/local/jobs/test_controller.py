@@ -15,7 +15,7 @@ from healthd.cluster.port import Cluster, Conflict, NotFound, Unavailable
 from healthd.core.api import ContainerState, ContainerStatus, Job, Node, Pod, Terminated
 from healthd.local.jobs.controller import RESYNC, RETRY, JobController
 from healthd.local.jobs.plan import BACKOFF
-from healthd.local.slots import register, slots_for
+from healthd.local.machine.slots import register, slots_for
 from tests.builders import a_job
 from tests.fakes import START, ManualClock, counting_uids
 

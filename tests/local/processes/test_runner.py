@@ -20,9 +20,9 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import ANNOTATION_ATTEMPT, Container, Device, EnvVar, Pod, Terminated
 from healthd.core.api.model import KernelRecord
 from healthd.core.recovery.gang import is_terminal
+from healthd.local.machine.slots import register, slots_for
 from healthd.local.processes.marks import find_processes
 from healthd.local.processes.runner import ProcessRunner
-from healthd.local.slots import register, slots_for
 from healthd.probes.klog.kmsg import open_kmsg, read_boot_id
 from tests.builders import a_pod
 from tests.local.helpers import (

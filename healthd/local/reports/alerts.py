@@ -28,7 +28,7 @@ from healthd.core.api.model import Hold
 from healthd.core.config import AlertsPolicy, Config
 from healthd.core.recovery.terms import ONE_SERVER
 from healthd.local.gang import NAMESPACE
-from healthd.local.restarts import way_out
+from healthd.local.reports.restarts import way_out
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from healthd.core.api import ChosenCheckpoint, ContainerState, ContainerStatus, Pod, PodStatus, Terminated
-from healthd.local.endings import EARLY, doubts, left_early, unsaved
+from healthd.local.reports.endings import EARLY, doubts, left_early, unsaved
 from tests.builders import a_pod
 from tests.fakes import START
 

@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 import structlog
 
+from healthd.local.checkpoints.writer_lock import TwoWriters, passed_on, record_of, sole_writer
 from healthd.local.processes.supervise import Rank, RankCommand
-from healthd.local.writer_lock import TwoWriters, passed_on, record_of, sole_writer
 
 NOW = datetime(2026, 11, 22, 18, 40, tzinfo=UTC)
 HOLD = """
 import subprocess, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from healthd.local.writer_lock import passed_on, sole_writer
+from healthd.local.checkpoints.writer_lock import passed_on, sole_writer
 with sole_writer(Path(sys.argv[1]), "llama", now=datetime(2026, 11, 22, 18, 40, tzinfo=UTC)):
     if len(sys.argv) > 2:
         rank = subprocess.Popen(["cat"], stdin=0, pass_fds=passed_on())
@@ -43,7 +43,7 @@ def another_run(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert holder.stdin is not None
     assert holder.stdout is not None
@@ -221,7 +221,7 @@ def refusal_of_another_process(folder: Path) -> str:
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     return done.stderr
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from healthd.local.lines import Lines, sentence
+from healthd.local.reports.lines import Lines, sentence
 
 
 def test_what_concerns_no_one_but_developers_makes_no_line() -> None:

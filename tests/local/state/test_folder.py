@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from healthd.local.processes.output import open_log
-from healthd.local.state import held
+from healthd.local.state.folder import held
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder to another user")
 

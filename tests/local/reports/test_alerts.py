@@ -20,8 +20,8 @@ from healthd.core.config import AlertsPolicy, Config
 from healthd.core.recovery.breaker import OPEN
 from healthd.core.recovery.gang import UNREADABLE
 from healthd.gangs import ADAPTERS
-from healthd.local.alerts import PATIENCE, RunAlerts, advice_of, cluster_name
-from healthd.local.lines import sentence
+from healthd.local.reports.alerts import PATIENCE, RunAlerts, advice_of, cluster_name
+from healthd.local.reports.lines import sentence
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_cause, a_node, a_sink_policy
 from tests.controller.alerts.sinks import NOT_NOW, FakeSink

@@ -26,7 +26,7 @@ from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.controller.ports import CheckpointAnswer
 from healthd.core.api import ChosenCheckpoint, Job, Recovery, RejectedCheckpoint
 from healthd.core.recovery.gang import Root
-from healthd.local.memory import ANNOTATION_SEEN, NOTHING_SEEN, Seen, note_of, remembered
+from healthd.local.checkpoints.memory import ANNOTATION_SEEN, NOTHING_SEEN, Seen, note_of, remembered
 from healthd.threads import in_thread
 
 log = structlog.get_logger(__name__)

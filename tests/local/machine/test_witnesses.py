@@ -10,7 +10,7 @@ from typing import Any, Self
 from healthd.agent.listen import Listener
 from healthd.core.diagnosis.readings import RecordBatch
 from healthd.core.recovery.gang import WitnessReport
-from healthd.local.witnesses import LocalWitnesses
+from healthd.local.machine.witnesses import LocalWitnesses
 from healthd.telemetry.metrics import Metrics
 from tests.fakes import START, ManualClock, settle
 

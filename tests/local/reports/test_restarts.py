@@ -7,7 +7,7 @@ from typing import Any
 
 from healthd.core.api import Attempt, Cause, ChosenCheckpoint, FencedPod, Recovery, RecoveryStatus, TimelineEntry
 from healthd.core.api.model import CauseKind, Phase
-from healthd.local.restarts import AGAIN, SLOW, Restarts, RunMessageKind, spoken
+from healthd.local.reports.restarts import AGAIN, SLOW, Restarts, RunMessageKind, spoken
 from tests.builders import a_recovery
 from tests.fakes import START
 

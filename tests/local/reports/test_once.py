@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from healthd.local.once import Once
+from healthd.local.reports.once import Once
 
 
 def test_a_trouble_is_new_only_the_first_time() -> None:

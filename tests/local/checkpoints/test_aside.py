@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from healthd.local.aside import move_aside, why_not_aside
+from healthd.local.checkpoints.aside import move_aside, why_not_aside
 
 
 def test_all_that_is_there_is_moved_into_a_new_folder(tmp_path: Path) -> None:

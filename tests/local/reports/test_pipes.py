@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from healthd.local.pipes import hidden_by
+from healthd.local.reports.pipes import hidden_by
 
 FILES = {
     "./train.sh": "#!/bin/bash\nset -e\n# it is | tee\npython train.py \\\n  --lr 1 2>&1 | tee train.log\n",

@@ -16,7 +16,7 @@ from healthd.core.api import Cause, ChosenCheckpoint, Recovery
 from healthd.core.api.model import ENDED, Hold, Phase
 from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.faults import blames_node
-from healthd.local.endings import saved_at
+from healthd.local.reports.endings import saved_at
 
 SLOW = timedelta(seconds=15)
 """A restart that takes longer gets a line with its current phase: the grace period of the ranks alone may be 30 s."""

@@ -13,10 +13,10 @@ from healthd.checkpoints.steps import Candidate
 from healthd.core.api import ChosenCheckpoint
 from healthd.core.recovery.gang import Root
 from healthd.gangs.job import read_job
-from healthd.local import checkpoint_folder
-from healthd.local.checkpoint_folder import CheckpointFolder, FolderStamp, PollResult, WatchedCheckpoints
+from healthd.local.checkpoints import folder as checkpoint_folder
+from healthd.local.checkpoints.folder import CheckpointFolder, FolderStamp, PollResult, WatchedCheckpoints
+from healthd.local.checkpoints.memory import NOTHING_SEEN, Seen
 from healthd.local.gang import RunSpec, job_of
-from healthd.local.memory import NOTHING_SEEN, Seen
 
 
 def root_of(folder: Path) -> Root:

@@ -8,8 +8,8 @@ import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import LABEL_SPARE, Node
-from healthd.local.free_slots import open_spares, shortage
-from healthd.local.slots import register, slots_for
+from healthd.local.machine.free_slots import open_spares, shortage
+from healthd.local.machine.slots import register, slots_for
 from tests.fakes import START, ManualClock, counting_uids
 
 

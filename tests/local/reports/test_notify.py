@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from healthd.local.notify import MOST_OUTPUT, Facts, Notifier, variables, why_no_target
+from healthd.local.reports.notify import MOST_OUTPUT, Facts, Notifier, variables, why_no_target
 
 FACTS: Facts = {"event": "restart", "message": "rank 1 was killed", "run": "llama", "step": 20, "hint": None}
 

@@ -25,9 +25,9 @@ from healthd.core.api.model import Phase
 from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.gang import Root, RootOutcome
 from healthd.gangs.job import read_job
+from healthd.local.checkpoints.memory import seen_of
 from healthd.local.gang import NAMESPACE, restarts_of, since_of
-from healthd.local.memory import seen_of
-from healthd.local.state import database
+from healthd.local.state.folder import database
 
 LOCKS = Path("/proc/locks")
 _FLOCK = re.compile(r"FLOCK\s+ADVISORY\s+WRITE\s+\S+\s+([0-9a-f]+):([0-9a-f]+):(\d+)\s")

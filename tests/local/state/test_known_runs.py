@@ -15,10 +15,10 @@ from healthd.core.api import ChosenCheckpoint, Job, RecoveryStatus
 from healthd.core.api.model import Phase
 from healthd.core.recovery.decide import open_recovery
 from healthd.gangs.job import read_job
+from healthd.local.checkpoints.memory import Seen
 from healthd.local.gang import RunSpec, job_of, restarts_of
-from healthd.local.known import KnownRun, Standing, is_held, known_runs, read_run, who_saved
-from healthd.local.memory import Seen
-from healthd.local.state import database, forget, held, make_private
+from healthd.local.state.folder import database, forget, held, make_private
+from healthd.local.state.known_runs import KnownRun, Standing, is_held, known_runs, read_run, who_saved
 from tests.builders import a_cause
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from healthd.core.api import KernelLogCursor
-from healthd.local.slots import Slot
+from healthd.local.machine.slots import Slot
 from healthd.probes.klog.log import KernelLog
 
 OpenKernelLog = Callable[[KernelLogCursor], KernelLog]

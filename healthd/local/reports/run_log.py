@@ -26,17 +26,24 @@ from healthd.core.printable import printable
 from healthd.core.recovery.gang import Root, attempt_of
 from healthd.core.recovery.suspicion import again_text
 from healthd.gangs.job import read_job
-from healthd.local.endings import doubts, left_early, step_text, unsaved
+from healthd.local.checkpoints.memory import (
+    ANNOTATION_FINISHED_WITH,
+    ANNOTATION_SEEN,
+    NOTHING_SEEN,
+    note_of,
+    remembered,
+    seen_of,
+)
 from healthd.local.environment import threads_env
 from healthd.local.gang import NAMESPACE, RunSpec, resumed_from
 from healthd.local.hang.record import ANNOTATION_HANG, HangRecord, encoded, sentence_of
 from healthd.local.hang.stragglers import ANNOTATION_STRAGGLERS, StragglerRecord
-from healthd.local.known import known_runs, who_saved
-from healthd.local.memory import ANNOTATION_FINISHED_WITH, ANNOTATION_SEEN, NOTHING_SEEN, note_of, remembered, seen_of
-from healthd.local.notify import Facts
-from healthd.local.once import Once
-from healthd.local.pipes import LONGEST_SCRIPT, hidden_by
-from healthd.local.restarts import Restarts, RunMessage, RunMessageKind, place, spoken, step_of
+from healthd.local.reports.endings import doubts, left_early, step_text, unsaved
+from healthd.local.reports.notify import Facts
+from healthd.local.reports.once import Once
+from healthd.local.reports.pipes import LONGEST_SCRIPT, hidden_by
+from healthd.local.reports.restarts import Restarts, RunMessage, RunMessageKind, place, spoken, step_of
+from healthd.local.state.known_runs import known_runs, who_saved
 
 log = structlog.get_logger(__name__)
 

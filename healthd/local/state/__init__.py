@@ -1,0 +1,1 @@
+"""What this machine keeps of its runs: a folder for each, and the list of them."""
