@@ -61,14 +61,18 @@ class Judge:
         self._rules = {rule.name: rule for rule in rules}
         self._engine = Engine(self._rules.values())
         self._ledger = Ledger(policy=policy)
+        self._sorted: tuple[Mapping[str, Finding], list[Finding]] | None = None
+        """The findings in their order, with the entries of which they were made."""
         self._meter = RateTracker()
         self._repaired_at: datetime | None = None
         self._answered: dict[str, datetime] = {}
 
     @property
     def findings(self) -> list[Finding]:
-        """All active findings, and those cleared not long ago."""
-        return self._ledger.findings
+        """All active findings, and those cleared not long ago. Every reader gets the same list, until they change."""
+        if self._sorted is None or self._sorted[0] is not self._ledger.entries:
+            self._sorted = self._ledger.entries, self._ledger.findings
+        return self._sorted[1]
 
     def knows(self, finding: str) -> bool:
         """Whether a finding has this id, active or cleared."""

@@ -29,11 +29,12 @@ may be the proof that the fence needs, so the gang is read again when the event 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from healthd.cluster.port import Cluster, Invalid, NotFound
 from healthd.controller.cache.cluster_state import ClusterState, ObjectKey, latest_first

@@ -8,9 +8,10 @@ have been nodes: after a change of the leader that is counted anew.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
+
+from msgspec.structs import replace
 
 from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.checkpoints.background_reads import CheckpointReads, ReadPurpose, question_of

@@ -7,8 +7,11 @@ there is anything to do. What is done is decided on a fresh snapshot (`healthd.c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dataclasses
+from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.checkpoints.recovery_reads import RecoveryReads
@@ -93,7 +96,7 @@ class Observer:
             return Snapshot(now=self._clock.now(), view=read.view)
         self._cluster_state.upsert(read.recovery)
         view = await self._with_resume_point(read.view, read.recovery)
-        return replace(self._snapshot(view, read.recovery), awaited=read.awaited)
+        return dataclasses.replace(self._snapshot(view, read.recovery), awaited=read.awaited)
 
     def may_wait_unseen(self, recovery: Recovery) -> bool:
         """Whether a cached snapshot is good enough to see that *recovery* has to wait."""

@@ -62,10 +62,12 @@ def read_number(text: str, *, least: int = 0, most: int = LARGEST_NUMBER) -> int
 
 def number_or(text: str, otherwise: int, *, most: int = LARGEST_NUMBER) -> int:
     """A number that a program wrote; *otherwise* when *text* is empty or not a valid number."""
+    if not text:
+        return otherwise
     if len(text) <= SHORT_NUMBER and text.isascii() and text.isdecimal():  # nearly all are: versions, attempts
         return number if (number := int(text)) <= most else otherwise
     try:
-        return read_number(text, most=most) if text else otherwise
+        return read_number(text, most=most)
     except InvalidText:
         return otherwise
 

@@ -85,8 +85,10 @@ class GangAdapter(ABC, Generic[T]):
     def root_uid(self, pod: Pod) -> str:
         """The uid of that root, or "" when the pod does not show it. Another root may have the same name by now."""
         kind = RESOURCES[self.kind].kind
-        owners = pod.metadata.owner_references
-        return next((owner.uid for owner in owners if owner.controller and owner.kind == kind), "")
+        for owner in pod.metadata.owner_references:
+            if owner.controller and owner.kind == kind:
+                return owner.uid
+        return ""
 
     @abstractmethod
     async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:

@@ -7,8 +7,7 @@ of ours, and it must not leave all other gangs unguarded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 import structlog
 
@@ -28,28 +27,53 @@ class Isolation:
         self._metrics = metrics
         self._logged: dict[tuple[str, str], str] = {}
 
-    @contextmanager
-    def of(self, where: str, named: str) -> Iterator[None]:
-        """Work on the object *named* so. ClusterError is raised again; other errors are logged and counted."""
-        try:
-            yield
-        except ClusterError:
-            raise
-        except Exception as error:
-            self.count(where)
-            if self._logged.get((where, named)) != repr(error):
-                log.exception("object.failed", where=where, object=named, error=str(error))
-            self._logged[where, named] = repr(error)
-            while len(self._logged) > REMEMBERED:
-                del self._logged[next(iter(self._logged))]
+    def of(self, where: str, obj: object) -> Isolated:
+        """
+        Work on *obj*, or on what has this name. ClusterError is raised again; other errors are logged and counted.
+        """
+        return Isolated(self, where, obj)
 
     def count(self, where: str) -> None:
         """Count one more error that an object caused."""
         if self._metrics is not None:
             self._metrics.object_errors.labels(where).inc()
 
+    def failed(self, where: str, obj: object, error: Exception) -> None:
+        """Count *error*, and log it unless it is the one that this object caused last."""
+        self.count(where)
+        named = _named(obj)
+        if self._logged.get((where, named)) != repr(error):
+            log.exception("object.failed", where=where, object=named, error=str(error))
+        self._logged[where, named] = repr(error)
+        while len(self._logged) > REMEMBERED:
+            del self._logged[next(iter(self._logged))]
 
-def named(obj: object) -> str:
-    """The name of an object in the log."""
+
+class Isolated:
+    """The context of work on one object. Not a generator: every object of every list passes through one."""
+
+    __slots__ = ("_isolation", "_obj", "_where")
+
+    def __init__(self, isolation: Isolation, where: str, obj: object) -> None:
+        self._isolation = isolation
+        self._where = where
+        self._obj = obj
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if error is None or isinstance(error, ClusterError) or not isinstance(error, Exception):
+            return False
+        self._isolation.failed(self._where, self._obj, error)
+        return True
+
+
+def _named(obj: object) -> str:
+    """The name of an object in the log. Made only for an error: it costs more than most work that is isolated."""
+    if isinstance(obj, str):
+        return obj
     meta = getattr(obj, "metadata", None)
     return f"{type(obj).__name__} {getattr(meta, 'namespace', '')}/{getattr(meta, 'name', '')}"

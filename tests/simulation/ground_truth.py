@@ -46,6 +46,7 @@ class Lists:
     def __init__(self, cluster: EmbeddedCluster) -> None:
         self._store = cluster._store
         self._known: dict[type[Slim], tuple[dict[tuple[str, str], Any], str]] = {}
+        self._listed: dict[type[Slim], Listed[Any]] = {}
         self._decoded: dict[type[Slim], dict[bytes, Any]] = defaultdict(dict)
         """By kind: what was last found in the store, by its bytes, which have the version in them."""
 
@@ -60,12 +61,21 @@ class Lists:
             self._known[kind] = {_where(item): item for item in readable}, str(self._store.head())
         return self._known[kind]
 
+    def all(self, kind: type[T]) -> Listed[T]:
+        """All objects of *kind*. Every reader gets the same list: readers change none."""
+        if kind not in self._known or kind not in self._listed:
+            there, version = self.of(kind)
+            self._listed[kind] = Listed(list(there.values()), version)
+        return self._listed[kind]
+
     def forget(self, write: Write) -> None:
         """What a write may have changed. With an object that is deleted others go."""
         if write.after is None or write.after.metadata.deletion_timestamp is not None:
             self._known.clear()
+            self._listed.clear()
         for kind in (write.kind, *_KINDS[RESOURCES[write.kind].plural]):
             self._known.pop(kind, None)
+            self._listed.pop(kind, None)
 
 
 class GroundTruth:
@@ -89,7 +99,7 @@ class GroundTruth:
 
     def world(self, kinds: Iterable[type[Any]]) -> dict[type[Slim], list[Any]]:
         """All objects of *kinds*, for those who watch over all."""
-        return {kind: list(self._lists.of(kind)[0].values()) for kind in kinds}
+        return {kind: self._lists.all(kind).items for kind in kinds}
 
     def _notify(self, seen: Write | Listing) -> None:
         if isinstance(seen, Write):
@@ -102,9 +112,12 @@ class GroundTruth:
     async def list(
         self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
     ) -> Listed[T]:
+        listed = self._lists.all(kind)
+        self._notify(Listing(self._by, kind, int(listed.resource_version)))
+        if namespace is None and not labels and not fields:
+            return listed
         wanted, (there, version) = selection(kind, labels, fields), self._lists.of(kind)
         found = [each for (space, _), each in there.items() if namespace in (None, space)]
-        self._notify(Listing(self._by, kind, int(version)))
         return Listed([each for each in found if wanted.matches(each)] if wanted else found, version)
 
     def watch(

@@ -39,7 +39,7 @@ from healthd.core.api.model import ENDED
 from healthd.core.backoff import Jitter, no_jitter
 from healthd.core.config import AlertsPolicy, HangPolicy, QuarantinePolicy
 from healthd.telemetry.events import Announce, silently
-from healthd.telemetry.isolation import Isolation, named
+from healthd.telemetry.isolation import Isolation
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
@@ -250,7 +250,7 @@ class Alerts:
         before, self._texts, made = self._texts, dict[str, _Text](), 0
         problems: list[Problem] = []
         for recovery in (each for each in recoveries if may_matter(each, now)):
-            with self._isolation.of("alerts", named(recovery)):
+            with self._isolation.of("alerts", recovery):
                 uid, version = recovery.metadata.uid, recovery.metadata.resource_version
                 text = before.get(uid)
                 if text is None or text.version != version or now - text.at >= TEXT_FOR:

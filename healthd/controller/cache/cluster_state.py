@@ -38,7 +38,7 @@ from healthd.core.recovery.gang import GangView, Root, is_terminal
 from healthd.core.recovery.spares import is_spare
 from healthd.core.untrusted import number_or
 from healthd.gangs.adapter import GangAdapter
-from healthd.telemetry.isolation import Isolation, named
+from healthd.telemetry.isolation import Isolation
 
 T = TypeVar("T", bound=Slim)
 K = TypeVar("K")
@@ -133,7 +133,7 @@ class ClusterState:
 
     def upsert(self, obj: Any) -> None:
         """Store *obj*, which exists in this state or a later one."""
-        with self._isolation.of("cache", named(obj)):
+        with self._isolation.of("cache", obj):
             self._upsert(obj)
 
     def _upsert(self, obj: Any) -> None:
@@ -150,7 +150,7 @@ class ClusterState:
 
     def remove(self, last: Any, version: int = 0) -> None:
         """Remove the object whose last state was *last*. It is gone since *version* of its kind at the latest."""
-        with self._isolation.of("cache", named(last)):
+        with self._isolation.of("cache", last):
             self._remove(last, version)
 
     def _remove(self, last: Any, version: int) -> None:
@@ -171,11 +171,13 @@ class ClusterState:
 
     def replace(self, kind: type[Slim], items: Sequence[Any], version: str) -> None:
         """Replace all objects of *kind* with *items*, a complete list as of *version*."""
-        there = {_key_of(item) for item in items}
-        for item in items:
-            self.upsert(item)
+        known = self._objects[kind]
+        there = {_key_of(item): item for item in items}
+        for key, item in there.items():
+            if not _is_same_version(item, known.get(key)):
+                self.upsert(item)
         as_of = _number(version)
-        for last in [obj for key, obj in self._objects[kind].items() if key not in there]:
+        for last in [obj for key, obj in known.items() if key not in there]:
             if not as_of or _version(last) <= as_of:
                 self.remove(last, as_of)
 
@@ -475,6 +477,11 @@ def _noted(obj: Any) -> Any:
 
 def _key_of(obj: Any) -> ObjectKey:
     return ObjectKey(obj.metadata.namespace, obj.metadata.name)
+
+
+def _is_same_version(obj: Any, known: Any) -> bool:
+    """Most objects of a list are known as they are."""
+    return known is not None and obj.metadata.resource_version == known.metadata.resource_version != ""
 
 
 def _version(obj: Any) -> int:

@@ -8,8 +8,9 @@ count: a user may have suspended and resumed the gang.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from healthd.core.api import Cause, Node, NodeHealth, Pod, Terminated
 from healthd.core.api.model import CauseKind, Verdict
@@ -46,7 +47,8 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
     bad_nodes = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
     causes = [cause for name in bad_nodes if (cause := node_fault(name, view, now))]
     blamed = {cause.node for cause in causes}
-    causes += [_rank_failure(pod, view, now) for pod in lost_members(view) if pod.spec.node_name not in blamed]
+    lost = _lost_of(pods, view)
+    causes += [_rank_failure(pod, view, now) for pod in lost if pod.spec.node_name not in blamed]
     causes += [_gone(index, now) for index in (view.root.gone if view.root else ())]
     if not causes and (hang := _hang(view, members(view), policy, now)):
         causes.append(hang)
@@ -55,7 +57,11 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
 
 def lost_members(view: GangView) -> list[Pod]:
     """Members of the present attempt that failed or were deleted: the other members wait for them without end."""
-    return [*(pod for pod in _unfinished(view) if _is_lost(pod)), *_made_again(view)]
+    return _lost_of(_unfinished(view), view)
+
+
+def _lost_of(unfinished: Sequence[Pod], view: GangView) -> list[Pod]:
+    return [*filter(_is_lost, unfinished), *_made_again(view)]
 
 
 def _made_again(view: GangView) -> list[Pod]:
@@ -65,6 +71,8 @@ def _made_again(view: GangView) -> list[Pod]:
     A StatefulSet creates a pod again at once, maybe between two reads of healthd. When every present member was
     created later, the whole gang was created again, and the earlier members are history.
     """
+    if not view.deleted:
+        return []
     present, root = members(view), view.root
     made = [pod.metadata.creation_timestamp for pod in present if pod.metadata.creation_timestamp is not None]
     if root is None or not made:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -96,14 +96,19 @@ class SignRules:
     """The active rows, by the carrier and the key that they match."""
 
     rows: Mapping[tuple[Carrier, str], tuple[SignRule, ...]] = field(default_factory=dict)
+    _keys: dict[Carrier, list[str]] = field(init=False, default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for carrier, key in self.rows:
+            self._keys.setdefault(carrier, []).append(key)
 
     def at(self, carrier: Carrier, key: str) -> tuple[SignRule, ...]:
         """The rows for one key."""
         return self.rows.get((carrier, key), ())
 
-    def keys(self, carrier: Carrier) -> list[str]:
+    def keys(self, carrier: Carrier) -> Sequence[str]:
         """The keys of *carrier* that at least one row matches."""
-        return [key for on, key in self.rows if on is carrier]
+        return self._keys.get(carrier, ())
 
 
 def rules_of(policy: ForeignPolicy) -> SignRules:

@@ -6,7 +6,6 @@ Hardware that is found bad before the gang is started again joins the recovery, 
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -131,7 +130,7 @@ def _has_bad_state_exit(s: Situation) -> bool:
     gone. An end from long ago does not count.
     """
     present = members(s.view)
-    gone = members(dataclasses.replace(s.view, pods=s.view.deleted))
+    gone = members(replace(s.view, pods=s.view.deleted))
     states = [status for pod in (*present, *gone) for status in pod.status.container_statuses]
     ends = [end for status in states for end in (status.state.terminated, status.last_state.terminated) if end]
     since = s.status.causes[-1].at - CLOCKS_DIFFER

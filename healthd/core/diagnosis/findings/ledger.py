@@ -265,6 +265,8 @@ class Ledger:
 
     def decay(self, now: datetime) -> Ledger:
         """Let findings fade that do not quarantine and were not seen again. Forget those cleared long ago."""
+        if not self.entries:
+            return self
         faded = _cleared(self.entries, "decay", now, lambda finding: life.has_faded(finding, now))
         kept = {key: finding for key, finding in faded.items() if not life.is_forgotten(finding, now)}
         return replace(self, entries=kept)
