@@ -76,7 +76,7 @@ def read_text(text: str, longest: int, *, allowed: str = "") -> str:
     """A name, a path or a URL; *allowed* are the non-printable characters that may be in it. Raises Unreadable."""
     if len(text) > longest:
         raise InvalidText(f"{shown(text)} is longer than {longest:,} characters")
-    if not all(char.isprintable() or char in allowed for char in text):
+    if not (text.isprintable() or all(char.isprintable() or char in allowed for char in text)):
         raise InvalidText(f"{shown(text)} holds characters that cannot be printed")
     return text
 

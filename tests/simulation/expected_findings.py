@@ -8,8 +8,7 @@ is set back stands still here until it goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from statistics import median
@@ -63,6 +62,11 @@ class ReadingHistory:
     """Its device answered at the last sample."""
     fell_from: tuple[float, datetime, datetime] | None = None
     """Where it stood before it fell, when that was, and until when it may be nonsense that it shows now."""
+
+    def copy(self) -> ReadingHistory:
+        """The same, to go on by itself."""
+        sides = {name: replace(side) for name, side in self.sides.items()}
+        return replace(self, growths=[*self.growths], changes=[*self.changes], sides=sides)
 
     def goes_on(self, value: float | str, at: datetime) -> None:
         """One more sight of it. A change that may have come before a repair is none."""
@@ -138,6 +142,10 @@ class SourceHistory:
     ahead: timedelta = NOTHING
     histories: dict[Place, ReadingHistory] = field(default_factory=dict)
 
+    def copy(self) -> SourceHistory:
+        """The same, to go on by itself."""
+        return SourceHistory(self.now, self.ahead, {place: each.copy() for place, each in self.histories.items()})
+
     def time_of(self, at: datetime) -> datetime:
         """The time of a sample at *at*."""
         self.ahead = max(self.ahead, self.now - at)
@@ -159,7 +167,7 @@ class ExpectedFindings:
     def copy(self) -> ExpectedFindings:
         """The same, to go on by itself."""
         copied = ExpectedFindings(self._rules.values())
-        copied._sources = deepcopy(self._sources)
+        copied._sources = {name: history.copy() for name, history in self._sources.items()}
         return copied
 
     def take(self, sample: Sample) -> None:

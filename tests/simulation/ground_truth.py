@@ -101,10 +101,9 @@ class GroundTruth:
         """All objects of *kinds*, for those who watch over all."""
         return {kind: self._lists.all(kind).items for kind in kinds}
 
-    def _notify(self, seen: Write | Listing) -> None:
-        if isinstance(seen, Write):
-            self._lists.forget(seen)
-        self._reported(seen)
+    def _notify(self, write: Write) -> None:
+        self._lists.forget(write)
+        self._reported(write)
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
         return self._lists.of(kind)[0].get((namespace, name)) or await self._cluster.get(kind, name, namespace)
@@ -113,7 +112,7 @@ class GroundTruth:
         self, kind: type[T], *, namespace: str | None = None, labels: Labels | None = None, fields: Fields | None = None
     ) -> Listed[T]:
         listed = self._lists.all(kind)
-        self._notify(Listing(self._by, kind, int(listed.resource_version)))
+        self._reported(Listing(self._by, kind, int(listed.resource_version)))
         if namespace is None and not labels and not fields:
             return listed
         wanted, (there, version) = selection(kind, labels, fields), self._lists.of(kind)

@@ -30,7 +30,7 @@ from tests.simulation.invariants import WATCHED, Broken, Watchdog, expect
 from tests.simulation.machines import PCI, Machines
 from tests.simulation.memory_store import in_memory
 from tests.simulation.simulated_readings import SimulatedReadings, strike
-from tests.simulation.simulation import METRICS, Outcome, Parts, SkewedClock, trace_of
+from tests.simulation.simulation import METRICS, Outcome, Parts, SkewedClock, trace_of, uncollected
 from tests.simulation.step_scheduler import Actor, at_once
 
 NAME = "node-0"
@@ -343,4 +343,5 @@ class BackwardClock(SkewedClock):
 def run(seed: int, steps: int | None = None, parts: Parts | None = None, *, keep_log: bool = False) -> Outcome:
     """One schedule; its length follows from the seed, unless *steps* is given."""
     length = steps or random.Random(seed).choice([20, 40, 80])
-    return SingleNode(seed, parts or Parts(), keep_log=keep_log).run(length)
+    with uncollected():
+        return SingleNode(seed, parts or Parts(), keep_log=keep_log).run(length)

@@ -87,6 +87,8 @@ class ClusterState:
         self.lost_recoveries: dict[GangKey, Recovery] = {}
         """The last state of recoveries that were deleted before they were over. They count as active."""
         self._adapters = adapters
+        self._read_roots: dict[tuple[str, ObjectKey], Root] = {}
+        """By kind of gang and object: what `roots` has by the name of the gang."""
         self._followers: list[set[GangKey]] = []
         self._isolation = isolation or Isolation()
         self._objects: dict[type[Slim], dict[ObjectKey, Any]] = defaultdict(dict)
@@ -172,6 +174,8 @@ class ClusterState:
     def replace(self, kind: type[Slim], items: Sequence[Any], version: str) -> None:
         """Replace all objects of *kind* with *items*, a complete list as of *version*."""
         known = self._objects[kind]
+        if not items and not known:
+            return
         there = {_key_of(item): item for item in items}
         for key, item in there.items():
             if not _is_same_version(item, known.get(key)):
@@ -380,8 +384,11 @@ class ClusterState:
                 del self.lost_recoveries[key_of(after.spec.gang)]
 
     def _place_root(self, adapter: GangAdapter[Any], before: Any, after: Any) -> None:
-        old = adapter.read(before) if before is not None else None
         new = adapter.read(after) if after is not None else None
+        place = adapter.kind_name, _key_of(after or before)
+        old = self._read_roots.pop(place, None)
+        if new is not None:
+            self._read_roots[place] = new
         if old is not None and (new is None or key_of(new.ref) != key_of(old.ref)):
             self.roots.pop(key_of(old.ref), None)
             self._resized_away.forget_gang(key_of(old.ref))

@@ -60,7 +60,10 @@ def write_at(
     stored: NodeHealthStatus, known: NodeHealthStatus, *, written: datetime, refresh_after: timedelta = REFRESH_AFTER
 ) -> datetime:
     """When to write *known* over *stored*, which was written at *written*."""
+    refresh = (stored.seen_at or written - refresh_after) + refresh_after
     known = msgspec.structs.replace(known, seen_at=stored.seen_at)
+    if known == stored:
+        return refresh
     if _what_others_act_on(stored) != _what_others_act_on(known):
         return written
     if (stored.live_pods, stored.gone_pods) != (known.live_pods, known.gone_pods):
@@ -69,7 +72,6 @@ def write_at(
         return written + DETAILS_AFTER
     if _is_far(stored.cursor, known.cursor):
         return written + CURSOR_AFTER
-    refresh = (stored.seen_at or written - refresh_after) + refresh_after
     return min([refresh, *(written + wait for wait in _waits_of_growth(stored, known))])
 
 

@@ -209,10 +209,11 @@ def _notes(node: Node, rules: SignRules) -> Iterator[Found]:
     meta = node.metadata
     for carrier, notes in ((Carrier.LABEL, meta.labels), (Carrier.ANNOTATION, meta.annotations)):
         for key in rules.keys(carrier):
-            value = notes.get(key)
-            for row in rules.at(carrier, key) if value is not None else ():
-                if not row.values or value in row.values:
-                    yield row, None, f"{carrier} {key}={value}"
+            if key not in notes:
+                continue
+            for row in rules.at(carrier, key):
+                if not row.values or notes[key] in row.values:
+                    yield row, None, f"{carrier} {key}={notes[key]}"
     if meta.deletion_timestamp is not None:
         for row in rules.at(Carrier.DELETION, ""):
             yield row, meta.deletion_timestamp, f"deleted at {meta.deletion_timestamp:%H:%M:%S}"
