@@ -19,10 +19,10 @@ from healthd.core.hang.silence import GangRhythm, Silence
 SAMPLE_EVERY = timedelta(seconds=1)
 CHOOSE_EVERY = timedelta(seconds=15)
 """How often the processor time of all pods is compared. Twice before a pod is sampled."""
-ENOUGH = 0.25
-"""Cores. A rank that waits for its GPU without sleeping uses one; a pod below has no rhythm worth a sample."""
+ENOUGH = 0.1
+"""Cores. A rank that waits for its GPU without sleeping uses one; one that sleeps, or shares a busy node, uses less."""
 DECAY = 0.5
-"""What is left, at the next choice, of the use of a pod that pauses. One of a full core pauses for half a minute."""
+"""What is left, at the next choice, of the use of a pod that pauses. One of a full core pauses for a minute."""
 STAYS = 1.5
 """A pod that is sampled counts as so many times as busy as it is: two that are alike do not take turns."""
 NOTABLE = 1.5
