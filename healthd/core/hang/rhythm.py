@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from operator import mul
+from operator import add, mul
 from typing import NamedTuple
 
 from healthd.core.hang.samples import Rates, SampleRing
@@ -24,6 +24,9 @@ ALIKE = 0.35
 """The autocorrelation at which a lag counts as a period, above what is common to all shorter lags: a trend is none."""
 STEADY = 0.5
 """Samples that all reach this share of their mean show no period longer than two of them."""
+STEADY_PAIRS = 0.35
+"""The same of sums of two neighbours. A step that is a little longer than a sample leaves out one sample in ten: that
+beat is no period, and each two neighbours still show half of their mean."""
 SHARE = 0.2
 """Of the mean: a signal below it has stopped. A throttled job slows down to a third, but not to a fifth."""
 DOUBLED = 2.5
@@ -138,14 +141,16 @@ def _stretches(ring: SampleRing, count: int, rhythm: Rhythm) -> list[int]:
 
 
 def _lag_of(signals: Sequence[Sequence[float]]) -> int:
-    """The longest lag at which a signal repeats itself. 0: one shows steps that are faster than they are sampled."""
-    if any(_is_steady(values) for values in signals):
+    """The longest lag at which a signal repeats itself. 0: one shows a step in each two samples."""
+    pairs = (list(map(add, values, values[1:])) for values in signals)
+    if any(_is_steady(each, STEADY) for each in signals) or any(_is_steady(each, STEADY_PAIRS) for each in pairs):
         return 0
     return max(map(_lag, signals), default=0)
 
 
-def _is_steady(values: Sequence[float]) -> bool:
-    return min(sorted(values)[len(values) // 20 :]) >= STEADY * _mean(values)
+def _is_steady(values: Sequence[float], share: float) -> bool:
+    """Whether all but a few reach this share of the mean."""
+    return min(sorted(values)[len(values) // 20 :]) >= share * _mean(values)
 
 
 def _lag(values: Sequence[float]) -> int:

@@ -28,6 +28,17 @@ def steps(period: float = 0.3, cpu: float = 0.4, **other: float) -> Second:
     return second
 
 
+def bursts(period: float, seconds: float = 0.1) -> Second:
+    """A rank that computes for a moment at the start of each step. A sample shows one step, none or two."""
+
+    def second(_rank: int, at: int, _dice: random.Random) -> Usage:
+        starts = (number * period for number in range(int((at - 1) / period), int(at / period) + 1))
+        done = sum(max(0.0, min(at, start + seconds) - max(at - 1, start)) for start in starts) / seconds
+        return Usage(cpu=0.06 * done, switches=10 * done, faults=20 * done, calls=5 * done, states="S")
+
+    return second
+
+
 def sleeps(_rank: int, _at: int, dice: random.Random) -> Usage:
     """It waits for its peers; background threads wake up now and then."""
     return Usage(cpu=dice.uniform(0, 0.004), switches=dice.uniform(0, 1), states="S")

@@ -11,6 +11,7 @@ from healthd.core.hang.silence import Silence
 from tests.core.hang.sampled import (
     Gang,
     Second,
+    bursts,
     evaluates,
     is_starved,
     is_stopped,
@@ -62,6 +63,14 @@ def test_a_hang_of_a_gang_with_long_steps_is_seen_within_five_periods_and_ten_se
     gang = trained(period, seconds=20 * period)
 
     assert after(gang.run(7 * period + 10, *hang)) <= timedelta(seconds=5 * period + 10)
+
+
+@pytest.mark.parametrize("period", [1.05, 1.1, 1.2, 1.35, 1.7])
+def test_samples_that_show_no_step_because_a_step_takes_longer_than_a_sample_are_no_period(period: float) -> None:
+    gang = Gang()
+    assert gang.run(120, bursts(period)) is None
+
+    assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
 
 
 def test_a_gang_that_uses_little_is_judged_too() -> None:
