@@ -24,6 +24,11 @@ GROWTH_AFTER = timedelta(minutes=15)
 RHYTHMS_AFTER = timedelta(minutes=5)
 """Between two writes for pods whose rhythm became known. Their periods, which are learned anew all the time, take
 GROWTH_AFTER."""
+RENEW_AFTER = timedelta(minutes=1)
+"""Between two writes while a pod is quiet. Nothing takes back what an agent said that has died: a gang is restarted
+only for what was said lately (`core.recovery.gang_silence.FRESH`)."""
+RENEWED_FOR = timedelta(minutes=15)
+"""How long a silence is renewed after it was longer than its rhythm allows: many pods of a cluster fall idle."""
 CURSOR_AFTER = timedelta(minutes=1)
 CURSOR_STRIDE = 256
 """
@@ -60,7 +65,9 @@ def write_at(
     stored: NodeHealthStatus, known: NodeHealthStatus, *, written: datetime, refresh_after: timedelta = REFRESH_AFTER
 ) -> datetime:
     """When to write *known* over *stored*, which was written at *written*."""
-    refresh = (stored.seen_at or written - refresh_after) + refresh_after
+    renewals = [(stored.seen_at or written - refresh_after) + refresh_after]
+    renewals += [written + wait for wait in _waits_of_silences(known, written)]
+    refresh = min(renewals)
     known = msgspec.structs.replace(known, seen_at=stored.seen_at)
     if known == stored:
         return refresh
@@ -79,8 +86,11 @@ def quiet_pods(rhythms: Iterable[PodRhythm]) -> list[PodRhythm]:
     """
     The pods that have done nothing for longer than their rhythm allows, as far as others act on it: without numbers.
     """
-    quiet = (rhythm for rhythm in rhythms if rhythm.state in {MemberState.WAITING, MemberState.SILENT})
-    return [PodRhythm(uid=rhythm.uid, state=rhythm.state, since=rhythm.since) for rhythm in quiet]
+    return [PodRhythm(uid=rhythm.uid, state=rhythm.state, since=rhythm.since) for rhythm in _quiet(rhythms)]
+
+
+def _quiet(rhythms: Iterable[PodRhythm]) -> Iterator[PodRhythm]:
+    return (rhythm for rhythm in rhythms if rhythm.state in {MemberState.WAITING, MemberState.SILENT})
 
 
 def _what_others_act_on(status: NodeHealthStatus) -> tuple[object, ...]:
@@ -102,6 +112,13 @@ def _waits_of_growth(stored: NodeHealthStatus, known: NodeHealthStatus) -> Itera
         yield RHYTHMS_AFTER
     if (stored.nics, stored.rhythms) != (known.nics, known.rhythms):
         yield GROWTH_AFTER
+
+
+def _waits_of_silences(known: NodeHealthStatus, written: datetime) -> Iterator[timedelta]:
+    """How long after a write the silence of a pod is renewed, for as long as someone may act on it."""
+    for rhythm in _quiet(known.rhythms):
+        if rhythm.since is not None and written - rhythm.since < timedelta(seconds=rhythm.allowed) + RENEWED_FOR:
+            yield RENEW_AFTER
 
 
 def _is_far(stored: KernelLogCursor, known: KernelLogCursor) -> bool:

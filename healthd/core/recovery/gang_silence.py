@@ -21,8 +21,9 @@ from healthd.core.node.reporting import is_silent
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
 from healthd.core.recovery.replacement_nodes import devices_of
 
-FRESH = timedelta(minutes=5)
-"""Before a restart every report must be younger. An agent that has ended does not take back that a pod is silent."""
+FRESH = timedelta(seconds=90)
+"""Before a restart every report must be younger. An agent that has ended does not take back that a pod is silent. One
+that lives renews it each minute (`core.node.reporting.RENEW_AFTER`)."""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 QUIET = frozenset({MemberState.SILENT, MemberState.WAITING})
 
@@ -172,8 +173,8 @@ def _may_still_save(root: Root, last: datetime, policy: HangPolicy, now: datetim
 def _doubt(view: GangView, reports: Sequence[_Report], now: datetime) -> str:
     oldest = min(reports, key=lambda report: report.seen_at)
     if now - oldest.seen_at > FRESH:
-        minutes = (now - oldest.seen_at).total_seconds() / 60
-        return f"the report of {view.terms.node} {oldest.pod.spec.node_name} is {minutes:.0f} minutes old"
+        age = (now - oldest.seen_at).total_seconds()
+        return f"the report of {view.terms.node} {oldest.pod.spec.node_name} is {age:.0f} s old"
     known = {report.pod.metadata.uid for report in reports}
     for pod in members(view):
         rhythm = rhythm_of(pod, view, now) if pod.metadata.uid not in known else None

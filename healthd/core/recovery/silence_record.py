@@ -70,7 +70,7 @@ def what_follows(root: Root, policy: HangPolicy, doubt: str = "") -> str:
         return f"healthd does nothing about it ({set_by} is tell){by_clock}"
     if not saves:
         return "it is restarted once its usual pauses are known, by its saves"
-    return f"it is not restarted for that: {doubt}" if doubt else "it is restarted"
+    return f"it is not restarted yet: {doubt}" if doubt else "it is restarted"
 
 
 def _ended(before: Silence, view: GangView, root: Root, now: datetime) -> Silence | None:

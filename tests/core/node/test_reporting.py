@@ -17,6 +17,8 @@ from healthd.core.node.reporting import (
     GROWTH_AFTER,
     PODS_AFTER,
     REFRESH_AFTER,
+    RENEW_AFTER,
+    RENEWED_FOR,
     RHYTHMS_AFTER,
     SILENT_AFTER,
     is_silent,
@@ -150,6 +152,20 @@ def test_another_silence_of_the_same_pod_is_written_at_once() -> None:
 
     later = replace(first, since=START + timedelta(minutes=1))
     assert write_at(stored, replace(STORED, rhythms=[later]), written=START) == START
+
+
+@pytest.mark.parametrize("state", [MemberState.SILENT, MemberState.WAITING])
+def test_a_silence_is_renewed_each_minute_while_a_gang_may_be_restarted_for_it(state: MemberState) -> None:
+    stored = replace(STORED, rhythms=[rhythm(state), rhythm(uid="b")])
+    reported = START + timedelta(seconds=12)
+    soon, late = reported + timedelta(minutes=3), reported + RENEWED_FOR
+
+    assert write_at(stored, stored, written=soon) == soon + RENEW_AFTER
+    assert write_at(stored, stored, written=late) == START + REFRESH_AFTER
+
+
+def test_pods_that_work_cost_no_further_write() -> None:
+    assert waits(rhythms=[]) == write_at(stored := replace(STORED, rhythms=[rhythm()]), stored, written=START) - START
 
 
 def test_a_rhythm_that_became_known_can_wait() -> None:

@@ -23,6 +23,7 @@ from healthd.core.api.health import MemberState, PodRhythm
 from healthd.core.api.pods import Container, ContainerResources, Running
 from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import SilenceMode
+from healthd.core.node.reporting import RENEW_AFTER
 from healthd.core.recovery.gang import GangOptions, GangView, Root, RootOutcome
 from healthd.core.recovery.gang_silence import (
     FRESH,
@@ -196,13 +197,17 @@ def test_a_silence_in_which_a_checkpoint_appeared_is_no_hang_until_the_floor_has
     assert seen(saved(90)) is not None
 
 
-def test_an_old_report_is_not_enough_for_a_restart() -> None:
-    long_silent = [a_rhythm(number, since=ago(3000)) for number in range(2)]
-    old = a_report(0, long_silent[0], seen_at=NOW - FRESH - timedelta(minutes=1))
-    found = seen(reporting(old, a_report(1, long_silent[1])))
+def test_a_report_that_was_not_renewed_is_not_enough_for_a_restart() -> None:
+    silent = [a_rhythm(number, since=ago(150)) for number in range(2)]
+    by_a_dead_agent = a_report(0, silent[0], seen_at=ago(120))
+    found = seen(reporting(by_a_dead_agent, a_report(1, silent[1])))
 
     assert found is not None
-    assert found.doubt == "the report of node node-0 is 6 minutes old"
+    assert found.doubt == "the report of node node-0 is 120 s old"
+
+
+def test_an_agent_that_lives_renews_its_report_in_time_for_a_restart() -> None:
+    assert RENEW_AFTER + timedelta(seconds=15) < FRESH
 
 
 RESTART, TELL, IGNORE = SilenceMode.RESTART, SilenceMode.TELL, SilenceMode.IGNORE

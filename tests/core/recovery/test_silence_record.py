@@ -162,7 +162,7 @@ RESTARTED = GangOptions(restart=True, hang=SilenceMode.RESTART)
         ),
         (a_root(options=RESTARTED), "", "it is restarted once its usual pauses are known, by its saves"),
         (a_root(options=RESTARTED, progress=RHYTHM), "", "it is restarted"),
-        (a_root(options=RESTARTED, progress=RHYTHM), "it is old", "it is not restarted for that: it is old"),
+        (a_root(options=RESTARTED, progress=RHYTHM), "it is old", "it is not restarted yet: it is old"),
     ],
 )
 def test_what_follows_is_said(root: Root, doubt: str, text: str) -> None:
