@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from operator import add, mul
+from operator import mul
 from typing import NamedTuple
 
 from healthd.core.hang.samples import Rates, SampleRing
@@ -24,9 +24,10 @@ ALIKE = 0.35
 """The autocorrelation at which a lag counts as a period, above what is common to all shorter lags: a trend is none."""
 STEADY = 0.5
 """Samples that all reach this share of their mean show no period longer than two of them."""
-STEADY_PAIRS = 0.35
-"""The same of sums of two neighbours. A step that is a little longer than a sample leaves out one sample in ten: that
-beat is no period, and each two neighbours still show half of their mean."""
+FEW = 3
+STEADY_SUMS = 0.35
+"""The same of sums of up to `FEW` neighbours: a step takes no longer. Steps of 1.1 s leave out one sample in eleven,
+and such a beat is no period: sums of two all show half of their mean at least."""
 SHARE = 0.2
 """Of the mean: a signal below it has stopped. A throttled job slows down to a third, but not to a fifth."""
 DOUBLED = 2.5
@@ -141,11 +142,21 @@ def _stretches(ring: SampleRing, count: int, rhythm: Rhythm) -> list[int]:
 
 
 def _lag_of(signals: Sequence[Sequence[float]]) -> int:
-    """The longest lag at which a signal repeats itself. 0: one shows a step in each two samples."""
-    pairs = (list(map(add, values, values[1:])) for values in signals)
-    if any(_is_steady(each, STEADY) for each in signals) or any(_is_steady(each, STEADY_PAIRS) for each in pairs):
-        return 0
-    return max(map(_lag, signals), default=0)
+    """
+    The longest lag at which a signal repeats itself; 0: none does. Up to `FEW`: one shows a step in so many samples.
+
+    Lags are of sums of two: steps of 3.5 s are three samples apart or four, and would repeat themselves after seven.
+    """
+    for count in range(1, FEW + 1):
+        share = STEADY if count == 1 else STEADY_SUMS
+        if any(_is_steady(_sums(values, count), share) for values in signals):
+            return count
+    return max((_lag(_sums(values, 2)) for values in signals), default=0)
+
+
+def _sums(values: Sequence[float], count: int) -> Sequence[float]:
+    """Of *count* neighbours each."""
+    return [sum(values[at : at + count]) for at in range(len(values) - count + 1)]
 
 
 def _is_steady(values: Sequence[float], share: float) -> bool:

@@ -73,6 +73,14 @@ def test_samples_that_show_no_step_because_a_step_takes_longer_than_a_sample_are
     assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
 
 
+@pytest.mark.parametrize("period", [2.3, 2.5, 3.5, 4.5, 6.3])
+def test_steps_that_take_no_whole_number_of_samples_have_no_longer_period(period: float) -> None:
+    gang = Gang()
+    assert gang.run(120, bursts(period)) is None
+
+    assert after(gang.run(60, sleeps)) <= timedelta(seconds=5 * period + 10)
+
+
 def test_a_gang_that_uses_little_is_judged_too() -> None:
     gang = trained(cpu=0.0099, switches=1.9, faults=0, calls=0, written=0)
 
