@@ -82,8 +82,14 @@ class Judge:
         """The verdict of all active findings, with the worst as the reason. *blind*: why sources have no readings."""
         return self._ledger.verdict(blind)
 
-    def load(self, findings: Iterable[Finding], now: datetime) -> None:
-        """Load the findings of an earlier run, without those that a reboot cleared or that the policy leaves out."""
+    def load(self, findings: Iterable[Finding], now: datetime, *, repaired_at: datetime | None = None) -> None:
+        """
+        Load the findings of an earlier run, without those that a reboot cleared or that the policy leaves out.
+
+        That run knew of the repair at *repaired_at*: what stands since then stands, also where the clock was set back
+        and its stamps are older than the repair.
+        """
+        self._repaired_at = repaired_at
         ledger = Ledger.of(findings, self._ledger.policy).clear_by_reboot(self._node.boot_id, now)
         self._ledger = ledger.clear_left_out(now)
 

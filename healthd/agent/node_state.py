@@ -192,7 +192,7 @@ class NodeState:
         if is_same_boot:
             self._seen_this_boot = known.inventory, known.nics
         self._sources.load(known.sources, is_same_boot=is_same_boot)
-        self._judge.load(known.findings, now)
+        self._judge.load(known.findings, now, repaired_at=known.repair_seen.at if known.repair_seen else None)
         self._lives = PodLives(frozenset(known.live_pods), tuple(known.gone_pods))
         self._status = msgspec.structs.replace(
             self._status,
@@ -205,8 +205,6 @@ class NodeState:
             sources=known.sources,
             best=known.best,
         )
-        if known.repair_seen is not None:
-            self._judge.repaired(known.repair_seen.at)
 
     def _ingest_peers(self, node: Node, now: datetime) -> None:
         """Judge what the controller says of this node beside its peers."""

@@ -381,6 +381,26 @@ async def test_a_fault_acts_though_the_clock_was_set_back_by_hours_since_the_rep
     assert await one.is_quarantined()
 
 
+async def test_a_fault_by_a_clock_that_is_hours_behind_the_last_repair_is_not_over_when_the_agent_starts_again(
+    one: OneNode,
+) -> None:
+    one.policy = QuarantinePolicy(give_back=GiveBack.REPAIRED)
+    await one.repair(one.clock.now())
+    await one.sample(await one.agent())
+    one.clock.advance(timedelta(hours=-3))
+    await one.sample(await one.agent(), one.a_record())
+
+    one.clock.advance(timedelta(hours=8))
+    await one.sample(await one.agent())
+    assert await one.is_quarantined()
+    assert await one.verdict() is Verdict.UNHEALTHY
+
+    one.boot_id = "boot-2"
+    one.records.clear()
+    await one.sample(await one.agent())
+    assert await one.is_quarantined()
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["the same life", "the next life"])
 async def test_what_an_agent_says_is_written_though_the_clock_was_set_back_by_hours(one: OneNode, again: bool) -> None:
     agent = await one.agent()

@@ -145,6 +145,18 @@ async def test_with_the_budget_used_up_the_gang_goes_on_and_the_recovery_is_held
     assert not scenario.root.suspended
 
 
+async def test_a_gang_on_two_bad_nodes_leaves_both_also_where_the_budget_lets_only_one_out() -> None:
+    """Else the one that is out waits for the end of the gang, with the only slot, and the other for that slot."""
+    scenario = Scenario(ranks=2, spares=2, budget=1)
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-0")
+    scenario.fault("node-1")
+    recovery = await scenario.run_until(Phase.RECOVERED)
+
+    assert recovery.status.replacements == {"node-0": "node-2", "node-1": "node-3"}
+    assert len(scenario.quarantined()) == 1
+
+
 async def test_a_gang_that_is_broken_anyway_moves_off_a_node_that_could_not_be_quarantined() -> None:
     scenario = Scenario(ranks=2, spares=1, budget=0)
     await scenario.run_for(minutes=1)

@@ -41,6 +41,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     since: Moment
     seen_at: Moment | None = None
     """When the fault was last observed, which may be long before *since*: a repair in between has fixed it."""
+    repaired: Moment | None = None
+    """The repair that was declared already when it began: it was for an earlier fault, whatever the clocks say."""
     prior_unschedulable: bool = False
     """The node was already cordoned by a person: it stays cordoned when the quarantine ends."""
 
@@ -107,7 +109,7 @@ def decide(
     worst = next((f for f in findings if f.quarantines and f.cleared_at is None), None)
     if worst is not None and ours is None:
         return Quarantine(_record_for(node, worst, now))
-    awaits = ours is not None and give_back is GiveBack.REPAIRED and not _was_repaired(findings, ours, repaired)
+    awaits = ours is not None and give_back is GiveBack.REPAIRED and not _was_repaired(node, findings, ours, repaired)
     is_uncounted = not holds_slots if lacks_slots is None else lacks_slots
     if ours is not None and is_uncounted and (worst is not None or awaits):
         return RestoreSlots()
@@ -175,6 +177,7 @@ def _record_for(node: Node, finding: Finding, now: datetime) -> Record:
         message=finding.message,
         since=now,
         seen_at=finding.last_at,
+        repaired=repaired_at(node),
         prior_unschedulable=node.spec.unschedulable,
     )
 
@@ -186,8 +189,10 @@ def _why_released(findings: Sequence[Finding], ours: Record | None) -> str:
     return f"{ours.finding} was cleared by {cleared.cleared_by}" if cleared else f"{ours.finding} no longer stands"
 
 
-def _was_repaired(findings: Sequence[Finding], ours: Record, repaired: datetime | None) -> bool:
+def _was_repaired(node: Node, findings: Sequence[Finding], ours: Record, repaired: datetime | None) -> bool:
     """Whether the repair was reported after the last fault: an earlier report was about another fault."""
+    if ours.repaired is not None and ours.repaired == repaired_at(node):
+        return False
     faults = [finding.last_at for finding in findings if finding.quarantines]
     return repaired is not None and repaired >= max([ours.seen_at or ours.since, *faults])
 

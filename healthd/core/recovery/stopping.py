@@ -39,10 +39,9 @@ def detected(s: Situation) -> Decision:
         return _grow_back(s)
     if not s.faults and (passes or s.status.phase is Phase.HELD):
         return s.enter(Phase.SUPERSEDED, f"the fault was gone before the {s.terms.gang} was stopped")
-    unquarantined = [c.node for c in s.faults if blames_node(c) and not _is_out_of_service(s, c.node)]
     if _began_anew(s):
         return s.enter(Phase.SUPERSEDED, f"the {s.terms.gang} was restarted as a whole without healthd")
-    if unquarantined and not _lost_some(s):
+    if (unquarantined := _all_refused(s)) and not _lost_some(s):
         return s.hold(
             f"{', '.join(unquarantined)} is not quarantined: {s.terms.refusal}; "
             f"the {s.terms.gang} runs on until a rank fails"
@@ -85,6 +84,16 @@ def _began_anew(s: Situation) -> bool:
         return False
     made = [pod.metadata.creation_timestamp for pod in present]
     return all(at is not None and at > s.status.causes[0].at for at in made)
+
+
+def _all_refused(s: Situation) -> list[str]:
+    """
+    The bad nodes, where none of them was let out of service. Where one was, the gang has to leave that one anyway; and
+    while it stays, that node is not repaired, so its slot of the budget does not come free for the others.
+    """
+    bad = [cause.node for cause in s.faults if blames_node(cause)]
+    refused = [name for name in bad if not _is_out_of_service(s, name)]
+    return refused if len(refused) == len(bad) else []
 
 
 def _is_out_of_service(s: Situation, node_name: str) -> bool:

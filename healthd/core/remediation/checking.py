@@ -124,8 +124,19 @@ def _given_back(s: NodeSituation) -> Decision:
         attempts = s.amended(outcome=RungOutcome.NO_HELP, message=message)
         return s.enter(NodePhase.DRAINED, message, attempts=attempts, checked_at=None)
     if s.node.metadata.annotations.get(ANNOTATION_REPAIRED, "") == checked_at.isoformat():
-        return s.wait("waits for its agent to end the quarantine")
+        return _awaits_its_agent(s)
     return Decision(action=GiveBack(checked_at), reason="the check passed")
+
+
+def _awaits_its_agent(s: NodeSituation) -> Decision:
+    """An agent that is dead, or that stamped the fault with a clock that is ahead, does not end the quarantine."""
+    left = s.policy.check_timeout - (s.now - (s.status.phase_since or s.now))
+    if left > timedelta(0):
+        return s.wait("waits for its agent to end the quarantine", left)
+    message = (
+        f"the check passed, and its agent has not ended the quarantine in {format_duration(s.policy.check_timeout)}"
+    )
+    return s.enter(NodePhase.AWAITING_PERSON, f"{message}: is it alive, and is the clock of the node right?")
 
 
 def _newer_fault(s: NodeSituation, checked_at: datetime) -> str:

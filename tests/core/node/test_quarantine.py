@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from healthd.core.api import ANNOTATION_QUARANTINE, Node, Taint
+from healthd.core.api import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, Node, Taint
 from healthd.core.api.model import Finding
 from healthd.core.config import GiveBack
 from healthd.core.node.quarantine import (
@@ -104,6 +104,23 @@ def test_an_earlier_repair_annotation_does_not_count_for_a_later_fault() -> None
 
     assert isinstance(waiting_for_repair(first, repaired=between), Release)
     assert isinstance(waiting_for_repair(first, later, repaired=between), Await)
+
+
+def test_a_repair_that_was_declared_before_the_quarantine_does_not_end_it_whatever_the_clocks_say() -> None:
+    stamp = START + timedelta(hours=4)
+    node = a_node(annotations={ANNOTATION_REPAIRED: stamp.isoformat()})
+    by_a_slow_clock = a_finding(at=START + timedelta(minutes=1))
+    begun = decide(node, [by_a_slow_clock], holds_slots=True, now=NOW)
+    assert isinstance(begun, Quarantine)
+    quarantine = {ANNOTATION_QUARANTINE: msgspec.json.encode(begun.record).decode()}
+
+    def after(declared: datetime) -> Decision:
+        notes = {ANNOTATION_REPAIRED: declared.isoformat(), **quarantine}
+        node = a_node(unschedulable=True, annotations=notes)
+        return decide(node, [], holds_slots=True, now=NOW, give_back=GiveBack.REPAIRED, repaired=declared)
+
+    assert isinstance(after(stamp), Await)
+    assert isinstance(after(stamp + timedelta(minutes=1)), Release)
 
 
 def test_a_finding_that_was_forgotten_meanwhile_does_not_give_the_node_back_either() -> None:

@@ -163,6 +163,20 @@ def test_a_check_that_passed_gives_the_node_back_from_its_own_time_on() -> None:
     assert decided(NodePhase.PROBATION, *status.attempts, node=declared, **again).action is None
 
 
+def test_a_node_that_its_agent_does_not_give_back_after_the_check_waits_for_a_person() -> None:
+    helped = an_attempt(check=1, check_since=NOW, outcome=RungOutcome.HELPED, ended_at=NOW)
+    declared = a_quarantined_node(annotations={ANNOTATION_REPAIRED: NOW.isoformat()})
+
+    def waiting_for(minutes: int) -> Decision:
+        status = {"checked_at": NOW, "phase_since": NOW - minutes * MINUTE}
+        return decided(NodePhase.PROBATION, helped, node=declared, status=status)
+
+    assert recorded(waiting_for(1)).phase is NodePhase.PROBATION
+    late = recorded(waiting_for(120))
+    assert late.phase is NodePhase.AWAITING_PERSON
+    assert "its agent has not ended the quarantine" in late.message
+
+
 @pytest.mark.parametrize("changed", [{"boot_id": "boot-0"}, {"attempt": 7}, {"check": 7}])
 def test_the_answer_of_another_check_or_boot_counts_for_nothing(changed: dict[str, Any]) -> None:
     passed: dict[str, Any] = {"attempt": 1, "check": 1, "state": CheckState.PASSED, "began": NOW, "boot_id": "boot-1"}

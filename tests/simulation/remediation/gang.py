@@ -41,13 +41,7 @@ class GangBeside:
             self._sim.go(self._sim.dice.choice((self._reconciler, self._jobs)))
 
     def heal(self) -> None:
-        """
-        All have a turn. Ranks on broken hardware fail: a gang on two bad nodes, of which the budget lets one be
-        quarantined, is held until then, and its pods hold up the repair of the other.
-        """
-        for host in self._sim.hosts.all.values():
-            for process in host.running() if host.broken else ():
-                process.ends_at, process.exit_code = self._sim.clock.now(), 134
+        """All have a turn."""
         self._sim.go(self._reconciler)
         self._sim.go(self._jobs)
 

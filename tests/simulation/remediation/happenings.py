@@ -65,7 +65,7 @@ def repair(sim: RemediationSimulation, name: str) -> None:
 
 def said(sim: RemediationSimulation, name: str) -> None:
     """`healthd repair` and nothing else."""
-    sim.watch.known[name].is_released = sim.watch.known[name].was_repaired = True
+    sim.watch.known[name].is_released = True
     annotate(sim, name, REPAIRED, sim.clock.now().isoformat())
 
 

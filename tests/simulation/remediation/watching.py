@@ -56,8 +56,6 @@ class Known:
     """Of these, those that nothing on record knows any more: a person deleted the record."""
     passed: dict[str, Passed] = field(default_factory=dict)
     """By when its pod was created, as the controller writes it on the Node."""
-    was_repaired: bool = False
-    """A person ever said that it was."""
     is_released: bool = False
     """A person brings it back, since its agent took it out last."""
     retry_at: datetime | None = None
@@ -247,8 +245,8 @@ class RemediationWatch:
         known, host = self.known[name], self._hosts.all[name]
         stamp = after.metadata.annotations.get(REPAIRED, "")
         passed = known.passed.get(stamp)
-        if known.is_released or (self.slack and known.was_repaired):
-            return  # the clock of a node that was set may put a fault before the last repair
+        if known.is_released:
+            return
         expect(passed is not None, "unchecked", f"{name} is in service again, and no check passed")
         assert passed is not None
         last = host.ingested_at or passed.created
