@@ -14,7 +14,7 @@ from typing import Protocol
 from healthd.core.api import PodRhythm
 from healthd.core.backoff import Jitter
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY, PodRhythms
-from healthd.core.hang.samples import Usage
+from healthd.core.hang.samples import Stall, Usage
 from healthd.core.node.reporting import quiet_pods
 
 WITHIN = timedelta(seconds=5)
@@ -32,6 +32,10 @@ class Usages(Protocol):
 
     def read(self, uids: Collection[str]) -> Mapping[str, Usage]:
         """All signals of these pods; a pod that is gone or starts again is left out."""
+        ...
+
+    def stalls(self, uids: Collection[str]) -> Mapping[str, Stall]:
+        """Why these pods may do nothing; a pod that is gone is left out."""
         ...
 
 
@@ -54,6 +58,8 @@ class RhythmSampler:
             self._chosen_at = now
             self._rhythms.choose(self._usages.processor_times(), now)
         self._rhythms.observe(self._usages.read(self._rhythms.sampled), now)
+        if quiet := self._rhythms.to_look_at:
+            self._rhythms.look_at(self._usages.stalls(quiet))
         return self._rhythms.published()
 
 

@@ -75,7 +75,8 @@ class HangReporter:
         about = about_gang(root.ref, self._adapters[root.ref.kind].kind)
         name = {"gang": root.ref.name, "namespace": root.ref.namespace, "since": record.since.isoformat()}
         if record.ended_at is None:
-            message = f"{why_hang(record, members_of(record, root))}; {what_follows(root, self._policy, doubt)}"
+            why = why_hang(record, members_of(record, root))
+            message = "; ".join(filter(None, [why, record.located, what_follows(root, self._policy, doubt)]))
             log.warning("gang.hangs", **name, why=message)
             self._announce(about, WARNING, "GangHangs", message)
             return

@@ -30,7 +30,7 @@ from healthd.core.api.model import Verdict
 from healthd.core.config import Config, HttpPolicy, ProbesPolicy
 from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY
-from healthd.core.hang.samples import Usage
+from healthd.core.hang.samples import Stall, Usage
 from healthd.core.node.pod_liveness import PodTasks
 from healthd.core.node.reporting import quiet_pods
 from healthd.probes.errors import CannotRead
@@ -346,6 +346,10 @@ class Rank:
         seconds = self.processor_times()["rank"]
         self.read_next = self._clock.now() + (SAMPLE_EVERY if uids else CHOOSE_EVERY)
         return dict.fromkeys(uids, Usage(cpu=seconds, faults=60 * seconds))
+
+    def stalls(self, uids: Collection[str]) -> Mapping[str, Stall]:
+        """Of a container that is frozen."""
+        return dict.fromkeys(uids, Stall(frozen=True))
 
 
 def _value(gauge: Any) -> float:

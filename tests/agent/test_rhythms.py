@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from healthd.agent.rhythms import AGAIN_AFTER, WITHIN, RhythmSampler, SettledRhythms
 from healthd.core.api import PodRhythm
-from healthd.core.api.health import MemberState
+from healthd.core.api.health import MemberState, PodActivity
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY
-from healthd.core.hang.samples import Usage
+from healthd.core.hang.samples import Stall, Usage
 from tests.fakes import START
 
 SECOND = timedelta(seconds=1)
@@ -23,6 +23,7 @@ class Machine:
         self.used = Usage()
         self.works = True
         self.looks = 0
+        self.quiet_looks = 0
 
     def processor_times(self) -> Mapping[str, float]:
         """Counts the looks at all pods."""
@@ -32,6 +33,11 @@ class Machine:
     def read(self, uids: Collection[str]) -> Mapping[str, Usage]:
         """Of the pods that are sampled."""
         return dict.fromkeys(uids, self.used)
+
+    def stalls(self, uids: Collection[str]) -> Mapping[str, Stall]:
+        """It waits for its disk. Counts the looks at quiet pods."""
+        self.quiet_looks += 1
+        return dict.fromkeys(uids, Stall(io_wait=0.7))
 
     def turn(self, sampler: RhythmSampler) -> Sequence[PodRhythm]:
         """One read at the sampler's own pace."""
@@ -67,6 +73,21 @@ def test_a_rank_is_sampled_each_second_and_its_hang_is_seen() -> None:
     assert sampler.every == SAMPLE_EVERY
     assert machine.now - hung <= timedelta(seconds=15)
     assert machine.looks <= (machine.now - START) / CHOOSE_EVERY + 1
+
+
+def test_a_pod_that_fell_quiet_is_looked_at_once() -> None:
+    machine = Machine()
+    sampler = RhythmSampler(machine)
+    for _ in range(100):
+        machine.turn(sampler)
+    assert machine.quiet_looks == 0
+
+    machine.works = False
+    for _ in range(60):
+        rhythms = machine.turn(sampler)
+
+    assert rhythms[0].activity == PodActivity(io_wait=0.7)
+    assert machine.quiet_looks == 1
 
 
 def test_a_read_that_is_a_little_early_looks_at_all_pods_too() -> None:

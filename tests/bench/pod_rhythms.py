@@ -28,7 +28,7 @@ from healthd.agent.probing import Poll, Prober
 from healthd.agent.rhythms import RhythmSampler
 from healthd.clock import SystemClock
 from healthd.core.backoff import no_jitter
-from healthd.core.hang.samples import Usage
+from healthd.core.hang.samples import Stall, Usage
 from healthd.probes.pod_processes import CGROUPS, PodProcesses
 from healthd.probes.usage.pods import PodUsages
 from healthd.telemetry.metrics import Metrics
@@ -76,6 +76,10 @@ class Training:
     def read(self, uids: Collection[str]) -> dict[str, Usage]:
         """Of these pods."""
         return {uid: _sum(real, self._used) for uid, real in self._real.read(uids).items()}
+
+    def stalls(self, uids: Collection[str]) -> dict[str, Stall]:
+        """Of these pods."""
+        return self._real.stalls(uids)
 
     def let_a_second_pass(self) -> None:
         """The job works on, if it works."""

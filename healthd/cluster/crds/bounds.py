@@ -33,6 +33,7 @@ from healthd.core.api.model import Phase, Verdict
 from healthd.core.api.recoveries import (
     KIND_PATTERN,
     LONGEST_DOING,
+    LONGEST_MEMBER,
     LONGEST_MESSAGE,
     MOST_SUSPECTS,
     NAME_PATTERN,
@@ -58,9 +59,11 @@ BOUNDS: Mapping[type[Slim], Mapping[str, Schema]] = {
     },
     Cause: {"message": {"maxLength": LONGEST_MESSAGE}, "node": _NAME, "suspects": {"maxItems": MOST_SUSPECTS}},
     HangSuspect: {
-        "member": {"maxLength": 320},
+        "member": {"maxLength": LONGEST_MEMBER},
         "node": _NAME,
+        "pod": _NAME,
         "witnesses": {"minimum": 0},
+        "words": {"items": {"type": "string", "maxLength": LONGEST_DOING}},
         "doing": {"maxLength": LONGEST_DOING},
         "stack": {"maxLength": 64},
     },

@@ -58,14 +58,14 @@ def _scalar(shape: shapes.Type) -> Schema:
             return {"type": "boolean"}
         case shapes.IntType(ge=least, le=most):
             return {"type": "integer", "format": "int64", **_known(minimum=least, maximum=most and _as_float(most))}
-        case shapes.FloatType():
-            return {"type": "number"}
+        case shapes.FloatType(ge=least, le=most):
+            return {"type": "number", **_known(minimum=least, maximum=most)}
         case shapes.DateTimeType():
             return {"type": "string", "format": "date-time"}
     raise TypeError(f"no schema is known for {shape}")
 
 
-def _known(**limits: int | None) -> Schema:
+def _known(**limits: float | None) -> Schema:
     return {name: limit for name, limit in limits.items() if limit is not None}
 
 

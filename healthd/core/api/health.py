@@ -16,6 +16,10 @@ MOST_RHYTHMS = 64
 MOST_POWER = 64
 """No counter exceeds 2^64, and a power of two is computed from this exponent."""
 Power = Annotated[int, msgspec.Meta(ge=0, le=MOST_POWER)]
+LARGEST_RATE = 10**15
+"""Of anything that a pod uses, per second. What is sampled is far below."""
+Rate = Annotated[float, msgspec.Meta(ge=0, le=LARGEST_RATE)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Device(Slim, frozen=True, kw_only=True):
@@ -98,6 +102,22 @@ class MemberState(StrEnum):
     UNKNOWN = "unknown"
 
 
+class PodActivity(Slim, frozen=True, kw_only=True):
+    """What a quiet pod does, as its control group shows it: looked at once, when it fell quiet."""
+
+    cpu: Rate = 0
+    """Cores that it has used since it last worked."""
+    io: Rate = 0
+    """Bytes per second that it has since read from disks of the node and written to them."""
+    io_wait: Share | None = None
+    """
+    The part of the last ten seconds in which a process of it waited for a disk or a file system. Absent: the kernel
+    does not count it.
+    """
+    frozen: bool = False
+    """A container of it is frozen, as by `crictl pause` or a snapshot."""
+
+
 class PodRhythm(Slim, frozen=True, kw_only=True):
     """
     What is usual for pod *uid*, and whether it does that now. A pod whose rhythm is not known is not listed.
@@ -115,6 +135,8 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     """Seconds between two of its steps."""
     allowed: float = 0
     """Seconds without work that its own rhythm allows."""
+    activity: PodActivity | None = None
+    """What it does while it is quiet; absent while it works."""
 
 
 class RepairSeen(Slim, frozen=True, kw_only=True):

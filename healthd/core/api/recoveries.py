@@ -24,8 +24,12 @@ MemberCount = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_GANG)]
 LONGEST_MESSAGE = 1024
 """Characters of the message of a cause. A pod can write any text, and a recovery keeps many causes."""
 LONGEST_DOING = 240
+"""Characters of what a suspect was doing, and of what one witness says of it."""
+LONGEST_MEMBER = 320
 MOST_SUSPECTS = 16
 """Of one hang. More are no suspicion."""
+MOST_WITNESSES = 8
+"""Of one suspect: more than there are sources."""
 
 
 class GangRef(Slim, frozen=True, kw_only=True):
@@ -48,16 +52,24 @@ class HangSuspect(Slim, frozen=True, kw_only=True):
     """Its index."""
     node: str = ""
     """Where it ran; empty: unknown."""
+    pod: str = ""
+    """Its pod; empty: it has none."""
     witnesses: int = 0
     """How many independent witnesses name it."""
+    confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0
+    """How sure the vote is. An estimate."""
+    words: Annotated[list[str], msgspec.Meta(max_length=MOST_WITNESSES)] = []
+    """What each witness says, for people."""
     doing: str = ""
     """The function in which it was, for people; empty: unknown."""
     stack: str = ""
     """A digest of the functions of its stack: the same text is the same place in the program. Empty: unknown."""
 
     def __post_init__(self) -> None:
-        """Names of functions come from the program of the user."""
-        msgspec.structs.force_setattr(self, "doing", printable(self.doing)[:LONGEST_DOING])
+        """Names of functions come from the program of the user. Its owner can write the record on a root."""
+        for name, most in (("member", LONGEST_MEMBER), ("node", 253), ("pod", 253), ("doing", LONGEST_DOING)):
+            msgspec.structs.force_setattr(self, name, printable(getattr(self, name))[:most])
+        msgspec.structs.force_setattr(self, "words", [printable(each)[:LONGEST_DOING] for each in self.words])
 
 
 class Cause(Slim, frozen=True, kw_only=True):

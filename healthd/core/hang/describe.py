@@ -1,15 +1,18 @@
-"""A silence in words, for the log, for `healthd explain` and for the cause of a restart."""
+"""A silence, and who holds up the others, in words: for logs, for `healthd explain` and for the cause of a restart."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from healthd.core.api.health import MemberState
 from healthd.core.hang.silence import Silence, SilentMember
+from healthd.core.hang.vote import HangLocation
 from healthd.core.printable import printable
 
 MOST_RANKS = 8
 """Ranks that are listed one by one."""
+SURE = 0.99
+"""The highest confidence that is shown: no witness is certain."""
 
 
 def describe(silence: Silence, members: int = 0) -> str:
@@ -37,6 +40,26 @@ def why_hang(silence: Silence, members: int = 0) -> str:
         f"no rank has worked for {quiet:.0f} s, and the gang's own rhythm allows {silence.allowed:.0f} s: "
         f"{describe(silence, members)}"
     )
+
+
+def who_holds_up(location: HangLocation, named: Callable[[int], str] = str) -> str:
+    """
+    Who holds up the others and why, or why no rank is named. Safe for a terminal.
+
+    *named*: what the gang calls the member with that rank.
+    """
+    suspects = location.suspects
+    if not suspects:
+        return printable(f"no rank is named: {location.reason}")
+    first, words = suspects[0], next((witness.words for witness in suspects[0].witnesses), "")
+    why = f"({min(first.confidence, SURE):.0%} sure): {words}"
+    if len(suspects) == 1:
+        where = f" on {first.node}" if first.node else ""
+        return printable(f"rank {named(first.rank)}{where} holds up the others {why}")
+    more = len(suspects) - MOST_RANKS + location.more_suspects
+    listed = ", ".join(named(suspect.rank) for suspect in suspects[:MOST_RANKS])
+    others = f" and {more} more" if more > 0 else ""
+    return printable(f"ranks {listed}{others} hold up the others; rank {named(first.rank)} {why}")
 
 
 def _words(member: SilentMember) -> tuple[str, str]:

@@ -50,6 +50,8 @@ class TaskState(StrEnum):
     SLEEPING = "sleeping"
     UNINTERRUPTIBLE = "uninterruptible"
     STOPPED = "stopped"
+    FROZEN = "frozen"
+    """By the freezer of its control group. Seen of whole containers alone."""
     ZOMBIE = "zombie"
     GONE = "gone"
     UNKNOWN = "unknown"

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import nlargest
 
-from healthd.core.api.health import MOST_RHYTHMS, MemberState, PodRhythm
+from healthd.core.api.health import LARGEST_RATE, MOST_RHYTHMS, MemberState, PodActivity, PodRhythm
 from healthd.core.hang.rhythm import WINDOW
-from healthd.core.hang.samples import Usage
+from healthd.core.hang.samples import Rates, Stall, Usage
 from healthd.core.hang.silence import GangRhythm, Silence
 
 SAMPLE_EVERY = timedelta(seconds=1)
@@ -70,6 +70,16 @@ class PodRhythms:
         for uid, pod in self._pods.items():
             pod.observe(usages[uid], at)
 
+    @property
+    def to_look_at(self) -> Sequence[str]:
+        """The uids of the pods that fell quiet, and whose control group was not looked at since."""
+        return [uid for uid, pod in self._pods.items() if pod.is_to_look_at]
+
+    def look_at(self, stalls: Mapping[str, Stall]) -> None:
+        """Take what the control groups of the pods `to_look_at` say. One that is left out says nothing."""
+        for uid in self.to_look_at:
+            self._pods[uid].look_at(stalls.get(uid, Stall()))
+
     def published(self) -> Sequence[PodRhythm]:
         """The pods whose rhythm is known, sorted by uid; the same list object again when nothing changed."""
         known = [self._pods[uid].published() for uid in sorted(self._pods) if self._pods[uid].is_known]
@@ -86,6 +96,8 @@ class _Pod:
         self._cores = cores
         self._rhythm = GangRhythm(KEPT)
         self._silence: Silence | None = None
+        self._activity: PodActivity | None = None
+        """What it does, once it is silent and was looked at."""
         self._numbers = (0.0, 0.0)
         """Period and allowance as they are published."""
 
@@ -105,9 +117,26 @@ class _Pod:
 
     def observe(self, usage: Usage, at: datetime) -> None:
         self._silence = self._rhythm.observe({self._uid: usage}, at)
+        if self._silence is None:
+            self._activity = None
         period, allowed = self._rhythm.period, self._rhythm.allowed
         if any(_differs(old, new) for old, new in zip(self._numbers, (period, allowed), strict=True)):
             self._numbers = (round(period, 1), round(allowed, 1))
+
+    @property
+    def is_to_look_at(self) -> bool:
+        return self._silence is not None and self._activity is None
+
+    def look_at(self, stall: Stall) -> None:
+        if self._silence is None:
+            return
+        used = self._rhythm.members[self._uid].ring.means_since(self._silence.since) or Rates()
+        self._activity = PodActivity(
+            cpu=min(round(used.cpu, 3), LARGEST_RATE),
+            io=min(round(used.read + used.written), LARGEST_RATE),
+            io_wait=stall.io_wait,
+            frozen=stall.frozen,
+        )
 
     def published(self) -> PodRhythm:
         period, allowed = self._numbers
@@ -119,6 +148,7 @@ class _Pod:
             since=self._silence.since.replace(microsecond=0),
             period=period,
             allowed=round(self._silence.allowed, 1),
+            activity=self._activity,
         )
 
 

@@ -43,6 +43,15 @@ class Usage(NamedTuple):
     """One letter for each process, as in /proc: R runs, S sleeps, D waits for a device, T is stopped, t is traced."""
 
 
+class Stall(NamedTuple):
+    """Why the processes of a control group may do nothing, as the kernel says."""
+
+    io_wait: float | None = None
+    """The part of the last ten seconds in which one of them waited for a disk or a file system. None: not counted."""
+    frozen: bool = False
+    """A container is frozen."""
+
+
 SIGNALS = Usage._fields[:-1]
 """The names of the counters."""
 
@@ -91,6 +100,11 @@ class SampleRing:
     def newest(self, signal: str, count: int = KEPT) -> Sequence[float]:
         """Up to *count* values of one of `SIGNALS`, per second."""
         return self._columns[SIGNALS.index(signal)][-count:]
+
+    def means_since(self, at: datetime) -> Rates | None:
+        """The means of the samples that began after *at*: each covers the second before it. None: there are none."""
+        count = sum(each > at.timestamp() + 1 for each in self._times)
+        return Rates(*(sum(column[-count:]) / count for column in self._columns)) if count else None
 
     def times(self, count: int = KEPT) -> Sequence[float]:
         """When they were taken, in seconds since 1970 (UTC)."""

@@ -16,11 +16,14 @@ from typing import NamedTuple
 import msgspec
 
 from healthd.core.api.health import MemberState
-from healthd.core.api.recoveries import HangSuspect
+from healthd.core.api.recoveries import LONGEST_DOING, HangSuspect
 from healthd.core.hang.rhythm import Activity, Rhythm, classify, learn
 from healthd.core.hang.samples import KEPT, Rates, SampleRing, Usage, rates
+from healthd.core.printable import printable
 from healthd.core.untrusted import Moment
 
+LONGEST_LOCATED = 2 * LONGEST_DOING
+"""Characters of the sentence that says who holds up the others."""
 PERIODS = 5
 """Periods without work after which a gang hangs."""
 SHORTEST = timedelta(seconds=10)
@@ -64,6 +67,12 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     """It ended because the ranks were stopped, for a restart or for good."""
     suspects: tuple[HangSuspect, ...] = ()
     """Who may hold up the others, where the witnesses were asked and name somebody."""
+    located: str = ""
+    """The same for a person, or why no rank is named. Empty: it is kept elsewhere, or no witness was asked."""
+
+    def __post_init__(self) -> None:
+        """The record is on the root, where its owner can write it."""
+        msgspec.structs.force_setattr(self, "located", printable(self.located)[:LONGEST_LOCATED])
 
 
 class MemberRhythm:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2s
 
 from healthd.core.api.recoveries import HangSuspect
@@ -11,20 +11,29 @@ from healthd.core.hang.outliers import spoken_frame
 from healthd.core.hang.vote import HangLocation, Suspect
 
 
-def suspects_of(location: HangLocation, ranks: Iterable[RankEvidence]) -> tuple[HangSuspect, ...]:
-    """The suspects for the cause of a recovery. None where there are more than are listed: so many are no suspicion."""
+def suspects_of(
+    location: HangLocation, ranks: Iterable[RankEvidence], named: Callable[[int], str] = str
+) -> tuple[HangSuspect, ...]:
+    """
+    The suspects for the cause of a recovery. None where there are more than are listed: so many are no suspicion.
+
+    *named*: what the gang calls the member with that rank.
+    """
     if location.more_suspects:
         return ()
     stacks = {each.rank: each.stack for each in ranks}
-    return tuple(_suspect(each, stacks.get(each.rank)) for each in location.suspects)
+    return tuple(_suspect(each, stacks.get(each.rank), named(each.rank)) for each in location.suspects)
 
 
-def _suspect(suspect: Suspect, stack: Stack | None) -> HangSuspect:
+def _suspect(suspect: Suspect, stack: Stack | None, member: str) -> HangSuspect:
     frames = stack.frames if stack is not None else ()
     return HangSuspect(
-        member=str(suspect.rank),
+        member=member,
         node=suspect.node,
+        pod=suspect.pod,
         witnesses=suspect.strength,
+        confidence=suspect.confidence,
+        words=[f"{witness.source}: {witness.words}" for witness in suspect.witnesses],
         doing=spoken_frame(frames[0]) if frames else "",
         stack=_digest([f"{frame.function}\0{frame.file}" for frame in frames]) if frames else "",
     )

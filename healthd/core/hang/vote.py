@@ -124,7 +124,7 @@ def _processes(ranks: Iterable[RankEvidence], behind: Behind) -> Iterator[Witnes
 
 def _state_weight(process: ProcessEvidence) -> float:
     match process.state:
-        case TaskState.STOPPED | TaskState.ZOMBIE | TaskState.GONE:
+        case TaskState.STOPPED | TaskState.FROZEN | TaskState.ZOMBIE | TaskState.GONE:
             return _STOPPED
         case TaskState.UNINTERRUPTIBLE:
             return _BLOCKED

@@ -15,8 +15,13 @@ from typing import NamedTuple
 
 from healthd.core.api import Node, NodeHealth, Pod
 from healthd.core.api.health import MemberState, PodRhythm
+from healthd.core.api.recoveries import HangSuspect
 from healthd.core.config.gangs import HangPolicy, SilenceMode
+from healthd.core.hang.describe import who_holds_up
+from healthd.core.hang.pod_evidence import pod_evidence, waits_for_io
 from healthd.core.hang.silence import SHORTEST, Silence, SilentMember
+from healthd.core.hang.suspicion import suspects_of
+from healthd.core.hang.vote import vote
 from healthd.core.node.reporting import is_silent
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
 from healthd.core.recovery.replacement_nodes import devices_of
@@ -86,12 +91,15 @@ def observed_silence(view: GangView, policy: HangPolicy, now: datetime) -> Obser
         return None  # ranks that wait for each other stop together: one of the reports is old, or is of no rank
     if (now - last).total_seconds() < allowed or _may_still_save(view.root, last, policy, now):
         return None
+    suspects, located = _who_holds_up(reports, view.root)
     silence = Silence(
         since=last,
         seen_at=now,
         allowed=allowed,
         period=max(report.rhythm.period for report in reports),
         members=tuple(_member(report, view.root) for report in reports),
+        suspects=suspects,
+        located=located,
     )
     return ObservedSilence(silence, _doubt(view, reports, now))
 
@@ -184,5 +192,24 @@ def _doubt(view: GangView, reports: Sequence[_Report], now: datetime) -> str:
 
 
 def _member(report: _Report, root: Root) -> SilentMember:
-    rank = index_of(report.pod, root) or report.pod.metadata.name
-    return SilentMember(rank=rank, state=report.rhythm.state, last_active=report.since)
+    states = "D" if waits_for_io(report.rhythm) else ""
+    return SilentMember(rank=_name(report, root), state=report.rhythm.state, last_active=report.since, states=states)
+
+
+def _name(report: _Report, root: Root) -> str:
+    return index_of(report.pod, root) or report.pod.metadata.name
+
+
+def _who_holds_up(reports: Sequence[_Report], root: Root) -> tuple[tuple[HangSuspect, ...], str]:
+    """The suspects by what the agents saw of their pods, and the same in a sentence. Older agents saw nothing."""
+    seen = (
+        pod_evidence(report.rhythm, number, report.pod.metadata.name, report.pod.spec.node_name)
+        for number, report in enumerate(reports)
+    )
+    known = [evidence for evidence in seen if evidence is not None]
+    location = vote(known)
+
+    def named(number: int) -> str:
+        return _name(reports[number], root)
+
+    return suspects_of(location, known, named), who_holds_up(location, named)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from healthd.core.hang.describe import SURE
 from healthd.core.hang.evidence import RankEvidence, TaskState
 from healthd.core.hang.outliers import spoken_frame
 from healthd.core.hang.vote import HangLocation, Suspect, spoken_process
@@ -53,8 +54,7 @@ def _verdict(location: HangLocation) -> Iterator[str]:
 
 
 def _spoken(suspect: Suspect) -> str:
-    """No witness is certain."""
-    return f"{min(suspect.confidence, 0.99):.0%}"
+    return f"{min(suspect.confidence, SURE):.0%}"
 
 
 def _who(suspect: Suspect) -> str:

@@ -208,12 +208,5 @@ def activities_of(rhythm: GangRhythm, since: datetime) -> dict[str, Activity]:
 
 
 def _activity(ring: SampleRing, since: datetime) -> Activity | None:
-    count = sum(at > since.timestamp() + 1 for at in ring.times())
-    if not count:
-        return None
-    io = _mean(ring.newest("read", count)) + _mean(ring.newest("written", count))
-    return Activity(cpu=_mean(ring.newest("cpu", count)), io=io, network=_mean(ring.newest("network", count)))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    means = ring.means_since(since)
+    return means and Activity(cpu=means.cpu, io=means.read + means.written, network=means.network)

@@ -15,7 +15,6 @@ from healthd.core.hang.evidence import GroupProgress, RankEvidence
 from healthd.core.hang.history import ActivityHistory, most_telling
 from healthd.core.hang.silence import Silence
 from healthd.core.hang.vote import HangLocation
-from healthd.core.printable import printable
 from healthd.core.report.activity_picture import ActivityPicture
 from healthd.core.report.hang_text import hang_lines
 from healthd.core.untrusted import InvalidText, Moment, read_json
@@ -24,8 +23,6 @@ ANNOTATION_HANG = "healthd.dev/hang-evidence"
 """On the Job: JSON of the `HangRecord` of its last silence."""
 LARGEST = 64 << 10
 """Bytes. The annotations of an object share 256 KiB."""
-_LISTED = 8
-"""Suspects in a sentence."""
 
 
 class HangRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -98,19 +95,3 @@ def picture_of(record: HangRecord) -> ActivityPicture | None:
     suspects = frozenset(suspect.rank for suspect in record.location.suspects)
     nodes = {each.rank: each.node for each in record.ranks}
     return ActivityPicture(history=record.history, last_work=record.since, suspects=suspects, nodes=nodes)
-
-
-def sentence_of(location: HangLocation) -> str:
-    """Who holds up the others and why, or why no rank is named. Safe for a terminal."""
-    suspects = location.suspects
-    if not suspects:
-        return printable(f"no rank is named: {location.reason}")
-    first, words = suspects[0], next((witness.words for witness in suspects[0].witnesses), "")
-    why = f"({min(first.confidence, 0.99):.0%} sure): {words}"
-    if len(suspects) == 1:
-        where = f" on {first.node}" if first.node else ""
-        return printable(f"rank {first.rank}{where} holds up the others {why}")
-    more = len(suspects) - _LISTED + location.more_suspects
-    listed = ", ".join(str(suspect.rank) for suspect in suspects[:_LISTED])
-    others = f" and {more} more" if more > 0 else ""
-    return printable(f"ranks {listed}{others} hold up the others; rank {first.rank} {why}")

@@ -17,7 +17,7 @@ from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, NotFound
 from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.core.api import ANNOTATION_SILENCE, ChosenCheckpoint, Job, Pod, Recovery
-from healthd.core.hang.describe import why_hang
+from healthd.core.hang.describe import who_holds_up, why_hang
 from healthd.core.hang.silence import Silence
 from healthd.core.hang.straggler_text import minutes
 from healthd.core.hang.straggler_text import sentence_of as straggler_sentence
@@ -36,7 +36,7 @@ from healthd.local.checkpoints.memory import (
 )
 from healthd.local.environment import threads_env
 from healthd.local.gang import NAMESPACE, RunSpec, resumed_from
-from healthd.local.hang.record import ANNOTATION_HANG, HangRecord, encoded, sentence_of
+from healthd.local.hang.record import ANNOTATION_HANG, HangRecord, encoded
 from healthd.local.hang.stragglers import ANNOTATION_STRAGGLERS, StragglerRecord
 from healthd.local.reports.endings import doubts, left_early, step_text, unsaved
 from healthd.local.reports.notify import Facts
@@ -196,7 +196,7 @@ class RunLog:
 
     async def located(self, silence: Silence, record: HangRecord, *, restarts: bool) -> None:
         """Log and notify who holds up the others in *silence*, or why no rank is named, and record it for explain."""
-        text = "; ".join(filter(None, [sentence_of(record.location), await self._suspected_before(record)]))
+        text = "; ".join(filter(None, [who_holds_up(record.location), await self._suspected_before(record)]))
         suspects = [suspect.rank for suspect in record.location.suspects]
         log_it = log.warning if suspects else log.info
         log_it("run.hang_located", text=text, suspects=suspects, since=silence.since.isoformat())

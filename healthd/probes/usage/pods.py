@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from healthd.core.hang.samples import Usage
+from healthd.core.hang.samples import Stall, Usage
 from healthd.core.node.pod_groups import PodGroup, PodGroups
 from healthd.probes.usage.cgroup import CgroupUsage, processor_seconds
+from healthd.probes.usage.cgroup_stall import read_stall
 
 
 class PodUsages:
@@ -38,6 +39,12 @@ class PodUsages:
         used = {uid: self._opened(uid, groups).read() for uid in uids if uid in groups.pods and uid not in changed}
         self._close([uid for uid, usage in used.items() if usage is None])
         return {uid: usage for uid, usage in used.items() if usage is not None}
+
+    def stalls(self, uids: Collection[str]) -> dict[str, Stall]:
+        """Why these pods may do nothing, by uid. One that is gone is left out."""
+        root, is_v2, pods = self._groups()
+        known = {uid: pods[uid] for uid in uids if uid in pods}
+        return {uid: read_stall(root, pod.path, pod.containers, is_v2=is_v2) for uid, pod in known.items()}
 
     def _changed(self, groups: PodGroups) -> set[str]:
         """The pods that are sampled, and are gone or have lost a container."""

@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 
 from healthd.core.api import PodRhythm
-from healthd.core.api.health import MemberState
+from healthd.core.api.health import MemberState, PodActivity
 from healthd.core.hang.pods import CHOOSE_EVERY, PodRhythms
-from healthd.core.hang.samples import Usage
+from healthd.core.hang.samples import Stall, Usage
 from tests.fakes import START
 
 SECOND = timedelta(seconds=1)
@@ -110,6 +110,43 @@ def test_a_pod_that_does_nothing_for_longer_than_it_may_is_silent_since_its_last
     node.run(5, rank=sleeps)
     assert (node.only().state, node.only().since) == (MemberState.SILENT, ended)
     assert node.only().allowed == 12
+
+
+def test_what_a_quiet_pod_has_used_since_its_last_work_is_published_with_what_its_group_says() -> None:
+    node = Node()
+    node.run(100, rank=trains)
+    node.run(16, rank=spins)
+    assert node.only().activity is None
+    assert node.rhythms.to_look_at == ["rank"]
+
+    node.rhythms.look_at({"rank": Stall(io_wait=0.25, frozen=True)})
+    activity = node.only().activity
+    assert activity is not None
+    assert (activity.io_wait, activity.frozen) == (0.25, True)
+    assert 0.95 <= activity.cpu <= 1
+    node.run(60, rank=spins)
+    assert (node.only().activity, node.rhythms.to_look_at) == (activity, [])
+
+
+def test_a_quiet_pod_whose_group_says_nothing_is_published_by_what_it_used() -> None:
+    node = Node()
+    node.run(100, rank=trains)
+    node.run(16, rank=lambda _: Usage(cpu=0.01, read=1000, written=24))
+    node.rhythms.look_at({})
+
+    assert (node.only().activity, node.rhythms.to_look_at) == (PodActivity(cpu=0.01, io=1024), [])
+
+
+def test_a_pod_that_works_again_has_no_activity_and_is_looked_at_again_when_it_falls_quiet() -> None:
+    node = Node()
+    node.run(100, rank=trains)
+    node.run(16, rank=sleeps)
+    node.rhythms.look_at({"rank": Stall(frozen=True)})
+    node.run(3, rank=trains)
+    assert node.only().activity is None
+
+    node.run(60, rank=sleeps)
+    assert node.rhythms.to_look_at == ["rank"]
 
 
 def test_a_pod_that_works_again_is_no_longer_silent_and_may_pause_for_longer() -> None:

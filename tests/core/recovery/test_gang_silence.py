@@ -19,10 +19,11 @@ from healthd.core.api import (
     Pod,
     PodStatus,
 )
-from healthd.core.api.health import MemberState, PodRhythm
+from healthd.core.api.health import MemberState, PodActivity, PodRhythm
 from healthd.core.api.pods import Container, ContainerResources, Running
 from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import SilenceMode
+from healthd.core.hang.describe import describe
 from healthd.core.node.reporting import RENEW_AFTER
 from healthd.core.recovery.gang import GangOptions, GangView, Root, RootOutcome
 from healthd.core.recovery.gang_silence import (
@@ -262,3 +263,47 @@ def test_a_large_gang_is_judged_whole() -> None:
 
     assert seen(view) is not None
     assert seen(replace(view, health=one_works)) is None
+
+
+def four_ranks(*activities: PodActivity | None) -> GangView:
+    """Four ranks on four nodes that are silent, and what their agents saw of them."""
+    numbers = range(len(activities))
+    return a_gang(
+        root=a_root(world=len(activities)),
+        pods=tuple(map(a_rank, numbers)),
+        nodes={f"node-{number}": a_node(f"node-{number}") for number in numbers},
+        health={f"node-{n}": a_report(n, a_rhythm(n, activity=activities[n])) for n in numbers},
+    )
+
+
+class TestWhoHoldsUp:
+    def test_the_rank_that_differs_is_suspected_with_its_pod_and_its_node(self) -> None:
+        found = seen(four_ranks(*[PodActivity(cpu=1.0)] * 3, PodActivity(cpu=0.0)))
+
+        assert found is not None
+        (suspect,) = found.silence.suspects
+        assert (suspect.member, suspect.pod, suspect.node, suspect.witnesses) == ("3", "train-3", "node-3", 1)
+        assert (suspect.confidence, suspect.words) == (0.35, ["activity: CPU 0 cores; most ranks have 1"])
+        assert found.silence.located == (
+            "rank 3 on node-3 holds up the others (35% sure): CPU 0 cores; most ranks have 1"
+        )
+
+    def test_a_rank_that_waits_for_a_disk_is_shown_so(self) -> None:
+        found = seen(four_ranks(PodActivity(io_wait=0.9), *[PodActivity()] * 3))
+
+        assert found is not None
+        assert describe(found.silence) == "rank 0 waits for a device or a file system; ranks 1, 2, 3 sleep"
+        assert [each.member for each in found.silence.suspects] == ["0"]
+
+    def test_where_no_rank_differs_the_reason_is_said(self) -> None:
+        found = seen(four_ranks(*[PodActivity()] * 4))
+
+        assert found is not None
+        assert found.silence.suspects == ()
+        assert found.silence.located == "no rank is named: no rank differs from the others in what is known of them"
+
+    def test_agents_of_an_older_healthd_name_no_rank(self) -> None:
+        found = seen(four_ranks(None, None, None, None))
+
+        assert found is not None
+        assert found.silence.located == "no rank is named: nothing is known of any rank"

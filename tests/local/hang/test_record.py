@@ -7,6 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from healthd.core.hang.describe import who_holds_up
 from healthd.core.hang.evidence import (
     LONGEST_LINE,
     LONGEST_WORD,
@@ -30,7 +31,6 @@ from healthd.local.hang.record import (
     picture_of,
     record_lines,
     record_of,
-    sentence_of,
 )
 from tests.fakes import START
 
@@ -115,16 +115,16 @@ class TestReading:
 
 class TestWords:
     def test_the_suspect_and_its_best_witness_are_named(self) -> None:
-        assert sentence_of(vote(ranks_with(4))) == "rank 1 holds up the others (90% sure): its process is stopped"
+        assert who_holds_up(vote(ranks_with(4))) == "rank 1 holds up the others (90% sure): its process is stopped"
 
     def test_without_a_suspect_the_reason_is(self) -> None:
         location = HangLocation(ranks=0, reason="nothing is known of any rank")
-        assert sentence_of(location) == "no rank is named: nothing is known of any rank"
+        assert who_holds_up(location) == "no rank is named: nothing is known of any rank"
 
     def test_many_suspects_are_counted(self) -> None:
         words = (Witness(0, Source.PROCESS, "is stopped", 0.9),)
         suspects = tuple(Suspect(n, "", "", (), 0.9, words) for n in range(10))
-        assert sentence_of(HangLocation(ranks=40, suspects=suspects, more_suspects=3)) == (
+        assert who_holds_up(HangLocation(ranks=40, suspects=suspects, more_suspects=3)) == (
             "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 5 more hold up the others; rank 0 (90% sure): is stopped"
         )
 
@@ -137,5 +137,5 @@ class TestWords:
         ]
         hostile[3] = RankEvidence(3, stack=Stack((Frame(EVIL, EVIL),)), log=(EVIL,), troubles=(EVIL,))
         record = stored(a_record(*hostile))
-        assert sentence_of(record.location).isprintable()
+        assert who_holds_up(record.location).isprintable()
         assert all(line.isprintable() for line in record_lines(record, 100))

@@ -1,0 +1,111 @@
+"""What the agents saw of the pods of a gang that hangs, and who is suspected by it."""
+
+from __future__ import annotations
+
+import pytest
+
+from healthd.core.api.health import MemberState, PodActivity, PodRhythm
+from healthd.core.hang.evidence import TaskState
+from healthd.core.hang.pod_evidence import pod_evidence, waits_for_io
+from healthd.core.hang.vote import HangLocation, vote
+from tests.fakes import START
+
+POLLS = PodActivity(cpu=8.02)
+SLEEPS = PodActivity(cpu=0.003, io_wait=0.0)
+
+
+def quiet(activity: PodActivity | None) -> PodRhythm:
+    return PodRhythm(uid="uid", state=MemberState.SILENT, since=START, period=2, allowed=12, activity=activity)
+
+
+def voted(*activities: PodActivity | None) -> HangLocation:
+    """The vote over pods that do this, one on each node."""
+    seen = (pod_evidence(quiet(each), rank, f"train-{rank}", f"node-{rank}") for rank, each in enumerate(activities))
+    return vote([each for each in seen if each is not None])
+
+
+def suspected(*activities: PodActivity | None) -> list[str]:
+    return [f"{suspect.pod} on {suspect.node}" for suspect in voted(*activities).suspects]
+
+
+def test_the_one_that_does_nothing_while_all_others_poll_is_suspected() -> None:
+    location = voted(POLLS, POLLS, SLEEPS, POLLS)
+
+    assert location.nodes == ["node-2"]
+    assert [witness.words for witness in location.suspects[0].witnesses] == [
+        "CPU 0.003 cores; most ranks have 8.02",
+    ]
+
+
+def test_the_one_that_spins_while_all_others_sleep_is_suspected() -> None:
+    assert suspected(SLEEPS, PodActivity(cpu=1.0), SLEEPS, SLEEPS) == ["train-1 on node-1"]
+
+
+def test_the_one_that_waits_for_its_disk_is_suspected_and_all_others_wait_for_it() -> None:
+    location = voted(SLEEPS, SLEEPS, PodActivity(cpu=0.001, io_wait=0.63), SLEEPS)
+    (suspect,) = location.suspects
+
+    assert suspect.rank == 2
+    assert suspect.witnesses[0].words == "its process is in the kernel and cannot be interrupted, in io_schedule"
+
+
+def test_a_frozen_container_is_suspected_also_of_two() -> None:
+    location = voted(SLEEPS, PodActivity(frozen=True))
+
+    assert location.nodes == ["node-1"]
+    assert location.suspects[0].witnesses[0].words == "its process is frozen"
+
+
+def test_what_a_control_group_shows_is_never_more_than_one_witness() -> None:
+    (suspect,) = voted(POLLS, POLLS, PodActivity(cpu=0.0, io_wait=0.9), POLLS).suspects
+
+    assert len(suspect.witnesses) == 2
+    assert suspect.strength == 1
+
+
+@pytest.mark.parametrize(
+    "activities",
+    [
+        pytest.param([SLEEPS] * 4, id="all sleep, as over gloo when one was stopped"),
+        pytest.param([POLLS] * 4, id="all poll"),
+        pytest.param([POLLS, POLLS, SLEEPS, SLEEPS], id="half of them"),
+        pytest.param([POLLS, SLEEPS], id="two ranks have no majority"),
+        pytest.param([PodActivity(cpu=each) for each in (0.9, 1.0, 1.1, 1.2)], id="no gap"),
+        pytest.param([PodActivity(cpu=each) for each in (8.0, 8.0, 7.0, 8.0)], id="one of eight processes of a pod"),
+        pytest.param([PodActivity(io_wait=0.8)] * 4, id="a file system that all wait for"),
+        pytest.param([PodActivity(io_wait=0.4), SLEEPS, SLEEPS, SLEEPS], id="a disk that was busy before"),
+        pytest.param([None] * 4, id="agents of an older healthd"),
+    ],
+)
+def test_where_none_stands_out_none_is_suspected(activities: list[PodActivity | None]) -> None:
+    location = voted(*activities)
+
+    assert location.suspects == ()
+    assert location.reason
+
+
+def test_a_rank_of_which_nothing_is_known_is_no_suspect_and_hides_none() -> None:
+    assert suspected(POLLS, None, SLEEPS, POLLS, POLLS) == ["train-2 on node-2"]
+
+
+def test_a_pod_that_does_nothing_has_no_state_of_its_processes() -> None:
+    evidence = pod_evidence(quiet(SLEEPS), 0, "train-0", "node-0")
+
+    assert evidence is not None
+    assert evidence.process is None
+    assert waits_for_io(quiet(SLEEPS)) is False
+
+
+def test_a_frozen_pod_that_seems_to_wait_for_a_disk_is_frozen() -> None:
+    evidence = pod_evidence(quiet(PodActivity(frozen=True, io_wait=1.0)), 0, "train-0", "node-0")
+
+    assert evidence is not None
+    assert evidence.process is not None
+    assert evidence.process.state is TaskState.FROZEN
+
+
+def test_of_four_thousand_ranks_the_one_that_differs_is_named() -> None:
+    activities = [PodActivity(cpu=8 + number % 7 / 100) for number in range(4096)]
+    activities[1234] = SLEEPS
+
+    assert suspected(*activities) == ["train-1234 on node-1234"]
