@@ -7,7 +7,7 @@ version of the root that was read as its precondition: of two controllers one su
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -16,12 +16,13 @@ import structlog
 
 from healthd.cluster.port import Cluster, Conflict, Forbidden, Invalid, NotFound
 from healthd.controller.observer import Snapshot
-from healthd.core.api import ANNOTATION_SILENCE
+from healthd.core.api import ANNOTATION_SILENCE, Recovery
 from healthd.core.config import HangPolicy
 from healthd.core.hang.describe import why_hang
 from healthd.core.hang.silence import Silence
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.silence_record import members_of, next_record, what_follows
+from healthd.core.recovery.suspicion import again_text
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about_gang
 
@@ -32,8 +33,14 @@ class HangReporter:
     """Records silences on roots through *cluster*, and announces them."""
 
     def __init__(
-        self, cluster: Cluster, adapters: Mapping[str, GangAdapter[Any]], policy: HangPolicy, announce: Announce
+        self,
+        cluster: Cluster,
+        adapters: Mapping[str, GangAdapter[Any]],
+        policy: HangPolicy,
+        announce: Announce,
+        recoveries: Callable[[], Iterable[Recovery]],
     ) -> None:
+        self._recoveries = recoveries
         self._cluster = cluster
         self._adapters = adapters
         self._policy = policy
@@ -76,7 +83,10 @@ class HangReporter:
         name = {"gang": root.ref.name, "namespace": root.ref.namespace, "since": record.since.isoformat()}
         if record.ended_at is None:
             why = why_hang(record, members_of(record, root))
-            message = "; ".join(filter(None, [why, record.located, what_follows(root, self._policy, doubt)]))
+            nodes = dict.fromkeys(suspect.node for suspect in record.suspects)
+            again = again_text(nodes, self._recoveries())
+            follows = what_follows(root, self._policy, doubt)
+            message = "; ".join(filter(None, [why, record.located, again, follows]))
             log.warning("gang.hangs", **name, why=message)
             self._announce(about, WARNING, "GangHangs", message)
             return

@@ -92,7 +92,9 @@ class Reconciler:
         self._progress = ProgressRecorder(
             self._cluster, self._adapters, self.reads, checkpoints, self._look_every / 2, self._announce
         )
-        self._hangs = HangReporter(self._cluster, self._adapters, config.hang, self._announce)
+        self._hangs = HangReporter(
+            self._cluster, self._adapters, config.hang, self._announce, self.cluster_state.recoveries
+        )
         self._has_rhythms = dependencies.has_rhythms
         self._growth = GrowthPlanner(self.cluster_state, self._fresh_reader, self.reads, checkpoints, config.recovery)
         self._gpu_time = GpuTimeRecorder(self._cluster, self._adapters, self._metrics)

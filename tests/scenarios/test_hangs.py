@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from healthd.cluster.port import Invalid
 from healthd.core.api import NodeHealth, ObjectReference
 from healthd.core.api.health import MemberState
 from healthd.core.api.model import CauseKind, Phase
@@ -26,6 +27,8 @@ class Silent(Scenario):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.told: list[tuple[str, str]] = []
+        self.activities: dict[str, dict[str, Any]] = {}
+        """What quiet pods do, by node, where the agent says it."""
         self.start_controller()
 
     def start_controller(self) -> None:
@@ -41,6 +44,8 @@ class Silent(Scenario):
         now = self.clock.now()
         for pod, state in zip(sorted(self.pods(), key=lambda pod: pod.metadata.name), states, strict=True):
             rhythm = {"uid": pod.metadata.uid, "state": state.value, "period": 2.0, "allowed": 12.0}
+            if activity := self.activities.get(pod.spec.node_name):
+                rhythm["activity"] = activity
             if state is not WORKING:
                 rhythm["since"] = (now - since).isoformat()
             self.publish(pod.spec.node_name, [rhythm])
@@ -185,3 +190,59 @@ async def test_a_gang_that_saves_is_not_restarted_for_reports_of_agents_that_hav
 
     assert scenario.recoveries() == []
     assert scenario.told == []
+
+
+POLLS, WAITS_FOR_ITS_DISK = {"cpu": 1.0, "ioWait": 0.0}, {"cpu": 0.002, "ioWait": 0.8}
+
+
+async def hung_on(node: str, **options: Any) -> Silent:
+    """A gang of four in which the rank on *node* waits for its disk, and all others for it."""
+    scenario = Silent(ranks=4, spares=1, **options)
+    await scenario.run_for(minutes=5)
+    scenario.activities = {f"node-{number}": POLLS for number in range(4)} | {node: WAITS_FOR_ITS_DISK}
+    await scenario.hang(WAITING, WAITING, SILENT, WAITING)
+    return scenario
+
+
+async def test_the_event_names_the_rank_that_holds_up_the_others() -> None:
+    scenario = await hung_on("node-2")
+
+    ((_, why),) = scenario.told
+    assert (
+        "; rank 2 on node-2 holds up the others (68% sure): its process is in the kernel and cannot be interrupted, "
+        "in io_schedule; healthd does nothing about it"
+    ) in why
+    assert scenario.root.silence is not None
+    (suspect,) = scenario.root.silence.suspects
+    assert (suspect.node, suspect.pod.startswith("train"), len(suspect.words)) == ("node-2", True, 2)
+
+
+async def test_for_one_witness_the_gang_is_restarted_where_it_was_and_the_recovery_keeps_who_was_suspected() -> None:
+    scenario = await hung_on("node-2", hang=RESTART)
+    scenario.trainers.stalled.clear()
+    recovery = await scenario.run_until(Phase.RECOVERED)
+
+    (suspect,) = recovery.spec.cause.suspects
+    assert (suspect.member, suspect.node, suspect.witnesses) == ("2", "node-2", 1)
+    assert "member 2 is suspected by 1 witness" in recovery.spec.cause.message
+    assert scenario.places() == {str(number): f"node-{number}" for number in range(4)}
+    assert (scenario.pool(), scenario.quarantined()) == (["node-4"], [])
+
+
+async def test_a_node_that_is_suspected_again_is_named_so() -> None:
+    scenario = await hung_on("node-2", hang=RESTART)
+    scenario.trainers.stalled.clear()
+    await scenario.run_until(Phase.RECOVERED)
+    await scenario.run_for(minutes=5)
+    await scenario.hang(WAITING, WAITING, SILENT, WAITING)
+
+    why = scenario.told[-1][1]
+    assert "; suspected before in hangs that led to a restart: node-2 (1 time); `healthd check` it; it is " in why
+
+
+async def test_a_report_with_impossible_numbers_is_refused_and_names_no_rank() -> None:
+    scenario = Silent()
+    await scenario.run_for(minutes=5)
+    scenario.activities = {"node-0": {"cpu": -1.0}}
+    with pytest.raises(Invalid):
+        await scenario.hang()

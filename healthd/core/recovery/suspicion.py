@@ -37,7 +37,7 @@ def hang_cause(silence: Silence, step: int, terms: Terms, now: datetime) -> Caus
         + (f", in {each.doing}" if each.doing else "")
         for each in suspects[:1]
     ]
-    message = "; ".join([why_hang(silence), *words])
+    message = "; ".join([why_hang(silence), *filter(None, [silence.located]), *words])
     return Cause(kind=CauseKind.HANG, message=message, at=now, suspects=suspects, step=step)
 
 

@@ -46,11 +46,21 @@ def test_a_gang_that_hangs_is_a_notice_first() -> None:
 
     assert (found.severity, found.cause, found.since) == (Severity.NOTICE, CauseKind.HANG.value, ago(60))
     assert found.title == "job/train in default hangs: no rank has worked since 2026-01-01 00:59:00 UTC"
-    assert found.happened == "Ranks 0, 1 sleep."
+    assert found.happened == "Ranks 0, 1 sleep. No rank is named: nothing is known of any rank."
     assert found.did == "healthd does nothing about it (hang.silence is tell)."
     assert found.todo
     assert found.command == "healthd explain job/train -n default"
     assert (found.namespace, found.gang) == ("default", "job/train")
+
+
+def test_the_person_on_call_reads_who_holds_up_the_others() -> None:
+    view = a_hang()
+    assert view.root is not None
+    assert view.root.silence is not None
+    record = msgspec.structs.replace(view.root.silence, located="rank 1 on node-1 holds up the others")
+    (found,) = problems(with_record(view, record))
+
+    assert found.happened == "Ranks 0, 1 sleep. Rank 1 on node-1 holds up the others."
 
 
 def test_a_gang_that_hangs_for_long_is_a_page_under_the_same_key() -> None:
