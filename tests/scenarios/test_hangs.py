@@ -43,7 +43,7 @@ class Silent(Scenario):
         """The agents of all ranks publish these states; ranks that do not work stopped *since* ago."""
         now = self.clock.now()
         for pod, state in zip(sorted(self.pods(), key=lambda pod: pod.metadata.name), states, strict=True):
-            rhythm = {"uid": pod.metadata.uid, "state": state.value, "period": 2.0, "allowed": 12.0}
+            rhythm: dict[str, Any] = {"uid": pod.metadata.uid, "state": state.value, "period": 2.0, "allowed": 12.0}
             if activity := self.activities.get(pod.spec.node_name):
                 rhythm["activity"] = activity
             if state is not WORKING:

@@ -100,9 +100,10 @@ def test_a_real_container_that_is_frozen(container: Path) -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
         (container / "cgroup.procs").write_text(str(process.pid))
         states = [_stall(container).frozen]
-        for text in (FREEZE, THAW):
-            (container / FILE).write_text(text)
-            states.append(_until(lambda wanted=text == FREEZE: _stall(container).frozen is wanted))
+        (container / FILE).write_text(FREEZE)
+        states.append(_until(lambda: _stall(container).frozen))
+        (container / FILE).write_text(THAW)
+        states.append(_until(lambda: not _stall(container).frozen))
         process.communicate(b"\n")
 
     assert states == [False, True, True]
