@@ -33,7 +33,7 @@ from healthd.gangs.annotations import (
 )
 from healthd.gangs.job import is_controlled
 from healthd.gangs.kueue import queue_trouble, queue_trouble_below
-from healthd.gangs.parts import read_parts, templates
+from healthd.gangs.parts import Part, elastic_part, read_parts, resize, templates
 from healthd.gangs.paths import Json, condition_of, number_at, parse_path, parse_sign, parse_signs, patch_at, value_at
 from healthd.gangs.started_jobs import patch_template
 from healthd.gangs.switch import Switch
@@ -72,7 +72,8 @@ class DescribedAdapter(GangAdapter[CustomObject]):
         whole = _whole(obj)
         suspended = self._switch.is_off(whole) or any(sign.holds(whole) for sign in self._suspended)
         says_stopped, running = self._stopped.holds(whole), self._switch.as_running(obj.metadata, whole)
-        parts = read_parts(self.description, running, self._switch.multiple(running))
+        parts = self._parts(running)
+        resizable = elastic_part(parts)
         is_marked = any(pods.template for pods in self.description.pods)
         return dataclasses.replace(
             root,
@@ -83,12 +84,15 @@ class DescribedAdapter(GangAdapter[CustomObject]):
             indexes=tuple(part.numbered for part in parts if part.numbered),
             index_labels=self._index_labels,
             ending=self._ending(whole),
-            options=dataclasses.replace(root.options, min_nodes=None),
+            elastic=resizable.elastic if resizable else None,
             mounts=tuple(dict.fromkeys(mount for part in parts for mount in part.mounts)),
             started_at=_started_at(self.description, whole, obj.metadata),
             hint_labels={} if is_marked else self._labels_of(root.ref.name),
             invalid=(*root.invalid, *self._reasons(obj.metadata, running)),
         )
+
+    def _parts(self, running: Json) -> list[Part]:
+        return read_parts(self.description, running, self._switch.multiple(running))
 
     async def complete(self, cluster: Reader, root: Root) -> Root:
         """Add the members of the object that it makes under its own name, where that one makes the pods."""
@@ -140,7 +144,11 @@ class DescribedAdapter(GangAdapter[CustomObject]):
         await self.patch(cluster, root, {"metadata": {"annotations": notes}, **patch})
 
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
-        """Let it run with the hint on every pod template, in one write; before that, clear what the last one left."""
+        """
+        Let it run with the hint on every pod template, and as many members as the placement has, in one write.
+
+        Before that, clear what the last attempt left.
+        """
         obj = await cluster.get(self.kind, root.ref.name, root.ref.namespace)
         await self.clear(cluster, root, hint)
         if self.description.kept_job:
@@ -148,6 +156,8 @@ class DescribedAdapter(GangAdapter[CustomObject]):
         new = copy.deepcopy({"spec": self._switch.as_running(obj.metadata, _whole(obj))["spec"]})
         for template in templates(self.description, new):
             _write_hint(template, root, hint)
+        if (members := root.elastic_members(hint.placement)) not in (None, root.elastic and root.elastic.members):
+            resize(self._parts(new), members)
         spec = changes(obj.spec, merged(new, self._switch.suspending(False))["spec"])
         notes = {**start_notes(hint), **({ANNOTATION_REPLICAS: None} if self.description.replicas else {})}
         await self.patch(cluster, root, {"metadata": {"annotations": notes}, "spec": spec})

@@ -69,8 +69,7 @@ class HeldAdapter(GangAdapter[T]):
         root = self.inner.with_members(obj, root)
         if not queue:
             return root
-        options = dataclasses.replace(root.options, min_nodes=None)
-        return dataclasses.replace(root, queue=queue, options=options, template_resumes_from="", hint_labels={})
+        return dataclasses.replace(root, queue=queue, elastic=None, template_resumes_from="", hint_labels={})
 
     def root_beside(self, obj: Any) -> str | None:
         """The root that an object of the holder's kind holds."""

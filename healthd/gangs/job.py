@@ -36,7 +36,7 @@ from healthd.core.api import (
     Pod,
 )
 from healthd.core.api.workloads import may_own_a_root
-from healthd.core.recovery.gang import Root, RootOutcome, StartHint
+from healthd.core.recovery.gang import Elastic, Root, RootOutcome, StartHint
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER
 from healthd.core.untrusted import shown
 from healthd.gangs.adapter import GangAdapter
@@ -67,16 +67,16 @@ class JobAdapter(GangAdapter[Job]):
 
     def with_members(self, obj: Job, root: Root) -> Root:
         """A gang of indexed pods may shrink; without an index it is not known which pod is left out."""
-        indexed = obj.spec.completion_mode == "Indexed"
+        indexed, world = obj.spec.completion_mode == "Indexed", checked_world(world_of(obj.spec))
         return dataclasses.replace(
             root,
             suspended=obj.spec.suspend,
             # Not `terminating`: it counts pods that only healthd's finalizer keeps.
             stopped=obj.spec.suspend and "Suspended" in _standing(obj) and not obj.status.active,
-            world=checked_world(world_of(obj.spec)),
+            world=world,
             indexes=None if indexed else (),
             ending=_ending(obj),
-            options=root.options if indexed else dataclasses.replace(root.options, min_nodes=None),
+            elastic=Elastic(world) if indexed else None,
             mounts=read_mounts(obj.spec.template.spec),
             template_resumes_from=obj.spec.template.metadata.annotations.get(ANNOTATION_RESUME_FROM, ""),
             started_at=obj.status.start_time,
@@ -104,8 +104,8 @@ class JobAdapter(GangAdapter[Job]):
         job = await cluster.get(JobManifest, root.ref.name, root.ref.namespace)
         template = template_patch(job.spec.get("template", {}), hint_annotations(hint), root.ref)
         spec: dict[str, Any] = {"suspend": False, "template": template}
-        if hint.placement and len(hint.placement) != root.world:
-            spec |= {"parallelism": len(hint.placement), "completions": len(hint.placement)}
+        if (size := root.elastic_members(hint.placement)) not in (None, root.world):
+            spec |= {"parallelism": size, "completions": size}
         patch = {"metadata": {"annotations": start_notes(hint)}, "spec": spec}
         read = replace(job.metadata, uid=root.ref.uid, resource_version=root.resource_version)
         await patch_template(cluster, read, patch)

@@ -58,7 +58,6 @@ class JobSetAdapter(GangAdapter[JobSet]):
             world=checked_world(sum(part.replicas * part.members for part in parts)),
             indexes=tuple(Numbered(part.name, (part.replicas, part.members)) for part in parts if part.is_indexed),
             ending=_ending(obj),
-            options=dataclasses.replace(root.options, min_nodes=None),
             started_at=held.last_transition_time if held and not is_held else obj.metadata.creation_timestamp,
             mounts=tuple(dict.fromkeys(mount for part in parts for mount in part.mounts)),
             has_begun=not is_held,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from healthd.core.api import PodSpec
-from healthd.core.config.gang_kinds import KindDescription, PodsDescription
-from healthd.core.recovery.gang import ClaimMount, Numbered
+from healthd.core.config.gang_kinds import ElasticDescription, KindDescription, PodsDescription
+from healthd.core.recovery.gang import ClaimMount, Elastic, Numbered
 from healthd.core.untrusted import InvalidText, read_text, shown
 from healthd.gangs.annotations import LONGEST_NAME, checked_world
-from healthd.gangs.paths import Json, matches, number_at, parse_path, value_at
+from healthd.gangs.paths import Json, Path, matches, number_at, parse_path, parse_sign, set_numbers, value_at
 from healthd.gangs.volumes import read_mounts
+
+
+_FROM_TOP = "spec."
 
 
 class Part(NamedTuple):
@@ -23,15 +26,36 @@ class Part(NamedTuple):
     numbered: Numbered | None
     """Their indexes; None where they have none."""
     mounts: tuple[ClaimMount, ...]
+    is_of_elastic_kind: bool
+    """Whether healthd may change how many there are, as far as its kind is concerned."""
+    elastic: Elastic | None
+    """Within which limits; None: its owner allows one number alone."""
+    written: Any
+    """Where the object describes them; not a copy."""
+    number: Path
+    """The path below it to their number."""
 
 
 def read_parts(kind: KindDescription, whole: Json, replicas: int) -> list[Part]:
     """The parts of the object *whole*, each of them *replicas* times. Raises InvalidText."""
     return [
-        _part(kind, pods, found, name, replicas)
+        _part(kind, pods, whole, found, name, replicas)
         for pods in kind.pods
         for name, found in matches(whole, parse_path(pods.at))
     ]
+
+
+def elastic_part(parts: Iterable[Part]) -> Part | None:
+    """The one whose number may change. None beside others like it: it may not be known which of them lost members."""
+    found = [part for part in parts if part.is_of_elastic_kind]
+    return found[0] if len(found) == 1 and found[0].elastic else None
+
+
+def resize(parts: Iterable[Part], members: int) -> None:
+    """Write so many *members* into the object that *parts* were read from."""
+    part = elastic_part(parts)
+    if part is not None:
+        set_numbers(part.written, part.number, [members])
 
 
 def templates(kind: KindDescription, whole: Json) -> Iterator[dict[str, Any]]:
@@ -44,20 +68,38 @@ def templates(kind: KindDescription, whole: Json) -> Iterator[dict[str, Any]]:
                     yield template
 
 
-def _part(kind: KindDescription, pods: PodsDescription, found: Any, key: str, replicas: int) -> Part:
-    count = 1
-    for path in pods.count:
-        count = checked_world(count * number_at(found, parse_path(path), 1))
+def _part(kind: KindDescription, pods: PodsDescription, whole: Json, found: Any, key: str, replicas: int) -> Part:
+    paths, count = [parse_path(path) for path in pods.count], 1
+    for path in paths:
+        count = checked_world(count * number_at(found, path, 1))
     name = value_at(found, parse_path(pods.name)) if pods.name else key
     if not isinstance(name, str):
         raise InvalidText(f"a part of it is called {shown(str(name))}")
     sizes = (replicas, count) if kind.replicas and len(kind.index_labels) > 1 else (checked_world(replicas * count),)
-    part = read_text(name, LONGEST_NAME).lower() if kind.part_label else ""
+    part, members = read_text(name, LONGEST_NAME).lower() if kind.part_label else "", checked_world(replicas * count)
+    elastic = pods.elastic if pods.elastic and (not pods.elastic.names or name in pods.elastic.names) else None
+    is_product = not paths or members != number_at(found, paths[0], 1)
     return Part(
-        members=checked_world(replicas * count),
+        members=members,
         numbered=Numbered(part, sizes) if pods.numbered and kind.index_labels else None,
         mounts=tuple(mount for path in pods.template for mount in _mounts(value_at(found, parse_path(path)))),
+        is_of_elastic_kind=elastic is not None,
+        elastic=_within_limits(Elastic(members, part), elastic, whole, found) if elastic and not is_product else None,
+        written=found,
+        number=paths[0] if paths else (),
     )
+
+
+def _within_limits(usual: Elastic, elastic: ElasticDescription, whole: Json, found: Any) -> Elastic | None:
+    """*usual* within the limits of its owner; None where another number is not allowed."""
+    if any(parse_sign(text).holds(whole) for text in elastic.unless):
+        return None
+
+    def limit(path: str, otherwise: int) -> int:
+        return number_at(whole if path.startswith(_FROM_TOP) else found, parse_path(path), otherwise) if path else otherwise
+
+    least, most = max(usual.least, limit(elastic.least, 0)), min(usual.most, limit(elastic.most, usual.most))
+    return usual._replace(least=least, most=most) if least < most else None
 
 
 def _mounts(template: Any) -> tuple[ClaimMount, ...]:

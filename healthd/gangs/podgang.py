@@ -82,7 +82,6 @@ class PodGangAdapter(GangAdapter[PodGang]):
             stopped=bool(root.stopped_by),
             world=checked_world(obj.spec.size),
             indexes=() if by_owner else tuple(names),
-            options=dataclasses.replace(root.options, min_nodes=None),
             companions={member.name: member.uid for member in obj.spec.members},
             mounts=mounts_in(obj.spec.manifests),
             hint_labels={LABEL_GANG: root.ref.name},

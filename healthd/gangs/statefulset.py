@@ -26,8 +26,7 @@ from healthd.core.api import (
     StatefulSet,
     StatefulSetManifest,
 )
-from healthd.core.recovery.gang import Numbered, Root, StartHint
-from healthd.core.recovery.growth import BESIDE
+from healthd.core.recovery.gang import Elastic, Numbered, Root, StartHint
 from healthd.core.untrusted import LARGEST_GANG, InvalidText, read_number, read_text
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
@@ -66,6 +65,7 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
             stopped=obj.spec.replicas == 0 and is_observed and obj.status.replicas == 0,
             world=world,
             indexes=(Numbered("", (world,)),),
+            elastic=Elastic(world),
             options=dataclasses.replace(root.options, restart=root.options.restart and not loses_volumes(obj)),
             companions={launcher: ""} if launcher else {},
             hint_labels={LABEL_GANG: root.ref.name},
@@ -104,8 +104,7 @@ class StatefulSetAdapter(GangAdapter[StatefulSet]):
         stateful = await cluster.get(StatefulSet, root.ref.name, root.ref.namespace)
         whole = await cluster.get(StatefulSetManifest, root.ref.name, root.ref.namespace)
         template = template_patch(whole.spec.get("template", {}), hint_annotations(hint), root.ref)
-        workers = sum(not index.startswith(BESIDE) for index in hint.placement)
-        spec = {"replicas": workers or _replicas(stateful), "template": template}
+        spec = {"replicas": root.elastic_members(hint.placement) or _replicas(stateful), "template": template}
         notes = {**start_notes(hint), ANNOTATION_REPLICAS: None}
         await self.patch(cluster, root, {"metadata": {"annotations": notes}, "spec": spec})
 

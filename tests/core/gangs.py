@@ -6,7 +6,7 @@ from typing import Any
 
 from healthd.core.api import Cause, GangRef, Recovery, RecoveryStatus, TimelineEntry
 from healthd.core.api.model import CauseKind, Phase
-from healthd.core.recovery.gang import GangOptions, Root
+from healthd.core.recovery.gang import Elastic, GangOptions, Root
 from tests.builders import a_cause, a_recovery
 from tests.fakes import START
 
@@ -24,6 +24,7 @@ def a_root(name: str = "train", *, attempt: int = 0, world: int = 2, **fields: A
         "stopped": False,
         "stopped_by": "",
         "options": GangOptions(restart=True, checkpoint="/checkpoints"),
+        "elastic": Elastic(world),
     }
     return Root(**{**known, "attempt": attempt, "world": world, **fields})
 

@@ -59,7 +59,7 @@ def test_the_members_of_a_job_without_indexes_are_not_distinguished() -> None:
 def test_its_size_is_fixed_whatever_its_owner_asks_for() -> None:
     notes = {"healthd.dev/restart": "enabled", "healthd.dev/min-nodes": "1"}
 
-    assert read(a_jobset(annotations=notes)).options.min_nodes is None
+    assert read(a_jobset(annotations=notes)).fewest is None
 
 
 @pytest.mark.parametrize(

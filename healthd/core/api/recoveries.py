@@ -95,7 +95,7 @@ class Cause(Slim, frozen=True, kw_only=True):
 
 
 class Shrunk(Slim, frozen=True, kw_only=True):
-    """A gang that healthd made smaller. The numbers are of members that have an index, without a launcher."""
+    """A gang that healthd made smaller. The numbers are of its elastic members: no launcher, no master, no head."""
 
     size: MemberCount
     """How many members it had before."""

@@ -22,6 +22,25 @@ STATUS_VERB = "patch/status"
 """One more, of a kind with `pod_version`: a verb and a subresource."""
 
 
+class ElasticDescription(Policy, frozen=True, kw_only=True):
+    """Which parts of a gang may have fewer pods where there is no spare (`healthd.dev/min-nodes`), and more again."""
+
+    names: Annotated[
+        tuple[str, ...], Meta(description="The names of such parts, such as `Worker`. Empty: each of them.")
+    ] = ()
+    least: Annotated[
+        str,
+        Meta(
+            description="The path to the fewest pods that its owner allows: below the part, or from the top where it "
+            "begins with `spec.`."
+        ),
+    ] = ""
+    most: Annotated[str, Meta(description="Likewise, to the most.")] = ""
+    unless: Annotated[
+        tuple[str, ...], Meta(description="Signs, any of which says that something else changes the number.")
+    ] = ()
+
+
 class PodsDescription(Policy, frozen=True, kw_only=True):
     """Where an object says which pods it makes: one part of the gang, or several parts alike."""
 
@@ -44,6 +63,13 @@ class PodsDescription(Policy, frozen=True, kw_only=True):
         ),
     ] = ("template",)
     numbered: Annotated[bool, Meta(description="Whether its pods carry `index_labels`; a launcher does not.")] = True
+    elastic: Annotated[
+        ElasticDescription | None,
+        Meta(
+            description="Where healthd may write another number at the first path of `count`. A gang shrinks only "
+            "where one of its parts alone is such, and the other numbers of `count` are 1."
+        ),
+    ] = None
 
 
 class Trap(Policy, frozen=True, kw_only=True):

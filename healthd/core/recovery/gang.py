@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -33,7 +33,7 @@ from healthd.core.hang.silence import Silence
 from healthd.core.recovery.foreign_signs import Sign
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.core.recovery.terms import KUBERNETES, Terms
-from healthd.core.untrusted import number_or
+from healthd.core.untrusted import LARGEST_GANG, number_or
 
 UNREADABLE = "the gang cannot be read"
 """Prefix of the reason of a recovery that is held because its root is invalid."""
@@ -51,6 +51,8 @@ LONGEST_GRACE = 10 * 365 * 86_400
 """Seconds. A longer grace period cannot be subtracted from every timestamp."""
 LONGEST_INDEX = 320
 """Characters. An index is stored with every pod of a recovery; a JobSet's has a name and two numbers."""
+BESIDE = "+"
+"""Prefix of the index of a member that is not numbered, such as a launcher: it also needs a node."""
 LABEL_OWN_RESTART = "jobset.sigs.k8s.io/restart-attempt"
 """On a pod: the restart count of its root's own controller when it created the pod. Other kinds have no such label."""
 
@@ -111,6 +113,19 @@ class Numbered(NamedTuple):
             yield "-".join([*([self.name] if self.name else []), *map(str, numbers)])
 
 
+class Elastic(NamedTuple):
+    """The members of a gang whose number healthd may change. The others, such as a master, are always there."""
+
+    members: int
+    """How many there are."""
+    name: str = ""
+    """What their indexes begin with, as of `Numbered`; empty: their indexes are numbers alone, or they have none."""
+    least: int = 1
+    """How few the root itself allows, whatever healthd's own options say."""
+    most: int = LARGEST_GANG
+    """How many the root itself allows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
     """The topmost object that can restart a gang, as read by the adapter of its kind."""
@@ -130,6 +145,8 @@ class Root:
     """The number of members of the running gang."""
     indexes: tuple[str | Numbered, ...] | None = None
     """The indexes that identify its members; None: they are numbered from 0; empty: they have no indexes."""
+    elastic: Elastic | None = None
+    """Which of its members may be fewer; None: its kind, its shape or its queue keeps their number."""
     generation: int = 0
     """Counts the changes of the root's spec."""
     edited_since_stop: bool = False
@@ -180,6 +197,50 @@ class Root:
         """The indexes of all members that have one."""
         indexes = (Numbered("", (self.world,)),) if self.indexes is None else self.indexes
         return tuple(index for each in indexes for index in (each.indexes() if isinstance(each, Numbered) else (each,)))
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """As `seats`; where members have no indexes, a number for each."""
+        return self.seats or tuple(map(str, range(self.world)))
+
+    @property
+    def elastic_numbers(self) -> tuple[str, ...]:
+        """Those of `numbers` that are elastic members. Where members have no indexes, these are the last ones."""
+        if self.elastic is None:
+            return ()
+        first = self.world - self.elastic.members if self.indexes == () else 0
+        return tuple(Numbered(self.elastic.name, (first + self.elastic.members,)).indexes())[first:]
+
+    @property
+    def fewest(self) -> int | None:
+        """With how few elastic members its owner lets it run (`healthd.dev/min-nodes`); None: with no fewer."""
+        if self.elastic is None or self.options.min_nodes is None:
+            return None
+        others = len(self.numbers) - self.elastic.members
+        return max(1, self.elastic.least, self.options.min_nodes - others)
+
+    def elastic_members(self, placement: Collection[str]) -> int | None:
+        """How many elastic members there are by the indexes of *placement*; None: it says nothing about them."""
+        if self.elastic is None or not placement:
+            return None
+        others = {*self.numbers} - {*self.elastic_numbers}
+        return sum(not index.startswith(BESIDE) and index not in others for index in placement)
+
+    def resized(self, members: int) -> Root:
+        """The same gang with so many elastic *members*."""
+        if self.elastic is None:
+            return self
+        changed = Numbered(self.elastic.name, (members,))
+        return replace(
+            self,
+            world=self.world + members - self.elastic.members,
+            indexes=self.indexes and tuple(changed if _is_named(each, changed.name) else each for each in self.indexes),
+            elastic=self.elastic._replace(members=members),
+        )
+
+
+def _is_named(index: str | Numbered, name: str) -> bool:
+    return isinstance(index, Numbered) and index.name == name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ a save (`recently_saved`), as a recovery whose cause is `capacity`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
@@ -19,12 +18,10 @@ from healthd.core.api.model import CauseKind
 from healthd.core.api.names import LABEL_PROBATION
 from healthd.core.api.recoveries import KEPT_LEFT_NODES
 from healthd.core.config import RecoveryPolicy
-from healthd.core.recovery.gang import GangView, Numbered, Root, members
+from healthd.core.recovery.gang import GangView, Root, members
 from healthd.core.recovery.progress import has_rhythm
 from healthd.core.recovery.spares import choose, is_avoided, is_fit, is_spare, is_unknown, read_claim
 
-BESIDE = "+"
-"""Prefix of the index of a member that is not numbered, such as a launcher: it also needs a node."""
 RIGHT_AFTER = timedelta(minutes=1)
 """A save that is so young costs little: to stop a gang and to start it takes as long."""
 RIGHT_AFTER_MOST = timedelta(minutes=10)
@@ -60,26 +57,26 @@ def left_out_of(recovery: Recovery, root: Root) -> Shrunk | None:
 
 def _standing(shrunk: Shrunk | None, root: Root) -> Shrunk | None:
     """*shrunk*; None where somebody else has changed the size of *root* since: what they want is not known."""
-    return shrunk if shrunk and shrunk.members == len(root.seats) < shrunk.size else None
+    present = root.elastic.members if root.elastic else None
+    return shrunk if shrunk and shrunk.members == present and present < shrunk.size else None
 
 
 def added_members(recovery: Recovery, root: Root) -> tuple[str, ...]:
     """The indexes of the members that *recovery* has brought back to *root*; empty before its start, and mostly."""
     before = recovery.spec.shrunk
-    return root.seats[before.members :] if before else ()
+    return root.elastic_numbers[before.members :] if before else ()
 
 
 def may_grow(root: Root) -> bool:
     """Whether its owner lets it grow back, and its kind and its queue still let it have another size."""
-    return root.options.restart and root.options.grow_back and root.options.min_nodes is not None
+    return root.options.restart and root.options.grow_back and root.fewest is not None
 
 
 def at_own_size(root: Root, shrunk: Shrunk | None) -> Root:
-    """*root* with the members that it has left out, where its owner lets it grow back."""
-    if shrunk is None or not may_grow(root):
+    """*root* with the members that it has left out, where its owner lets it grow back: as many as it allows now."""
+    if shrunk is None or root.elastic is None or not may_grow(root):
         return root
-    indexes = None if root.indexes is None else (Numbered("", (shrunk.size,)),)
-    return replace(root, world=root.world + shrunk.size - shrunk.members, indexes=indexes)
+    return root.resized(max(root.elastic.members, min(shrunk.size, root.elastic.most)))
 
 
 def record_of(placement: Collection[str], left: Sequence[str], root: Root, shrunk: Shrunk | None) -> Shrunk | None:
@@ -88,11 +85,11 @@ def record_of(placement: Collection[str], left: Sequence[str], root: Root, shrun
 
     *shrunk* is what was left out so far.
     """
-    if not placement:
+    members = root.elastic_members(placement)
+    if root.elastic is None or members is None:
         return shrunk  # the scheduler places the members: there are as many as before
-    size = shrunk.size if shrunk else len(root.seats)
-    numbered = sum(not index.startswith(BESIDE) for index in placement)
-    return Shrunk(size=size, members=numbered, nodes=list(left)[:KEPT_LEFT_NODES]) if numbered < size else None
+    size = shrunk.size if shrunk else root.elastic.members
+    return Shrunk(size=size, members=members, nodes=list(left)[:KEPT_LEFT_NODES]) if members < size else None
 
 
 def room(view: GangView, shrunk: Shrunk | None, policy: RecoveryPolicy) -> list[str]:
@@ -104,9 +101,10 @@ def room(view: GangView, shrunk: Shrunk | None, policy: RecoveryPolicy) -> list[
     root = view.root
     if root is None or shrunk is None or not may_grow(root):
         return []
+    missing = at_own_size(root, shrunk).world - root.world
     used = {pod.spec.node_name for pod in members(view)}
-    back = returned(shrunk, view, used)[: shrunk.size - shrunk.members]
-    wanted = [f"{number}" for number in range(shrunk.size - shrunk.members - len(back))]
+    back = returned(shrunk, view, used)[:missing]
+    wanted = [f"{number}" for number in range(missing - len(back))]
     spares = choose(wanted, view, kept={}, recovery="", policy=policy, used=used)
     return [*back, *(spare for spare in spares.values() if not _is_doubtful(spare, view))]
 
@@ -162,8 +160,9 @@ def is_due(recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: datetime
 
 def cause_to_grow(nodes: Sequence[str], shrunk: Shrunk, root: Root, now: datetime) -> Cause:
     """The cause of the restart that brings back members on *nodes*."""
-    size = shrunk.members + len(nodes)
-    of = f" of {shrunk.size}" if size < shrunk.size else ""
+    before, most = root.world, root.world + shrunk.size - shrunk.members
+    size = before + len(nodes)
+    of = f" of {most}" if size < most else ""
     names = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
-    message = f"{names} can be used: grows back from {shrunk.members} to {size}{of} {root.terms.member}s, after a save"
+    message = f"{names} can be used: grows back from {before} to {size}{of} {root.terms.member}s, after a save"
     return Cause(kind=CauseKind.CAPACITY, message=message, at=now)

@@ -5,7 +5,7 @@ Where the next attempt runs: every member stays on its node, and only bad nodes 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from healthd.core.api import FencedPod, Pod, RecoveryStatus, Shrunk
 from healthd.core.config import RecoveryPolicy
 from healthd.core.phrases import some
-from healthd.core.recovery.gang import GangView, Root, attempt_of, with_seats
-from healthd.core.recovery.growth import BESIDE, at_own_size, returned
+from healthd.core.recovery.gang import BESIDE, GangView, Root, attempt_of, with_seats
+from healthd.core.recovery.growth import at_own_size, returned
 from healthd.core.recovery.spares import choose, is_avoided, is_fit, is_spare, is_unknown, obstacles
 from healthd.core.recovery.suspicion import node_to_replace, suspected_nodes, suspicion_text
 from healthd.core.recovery.terms import Terms
@@ -127,15 +127,32 @@ def _place(
         text = _plan_text(spares, view, root.terms)
         text += f"; {suspicion_text(suspect, spares, status)}" if suspect in good else ""
         return PlacementPlan(placement, spares, text)
-    smallest = root.options.min_nodes
-    if smallest is None or len(placement) < smallest:
-        return Shortage(_shortage(missing, smallest, len(placement), root.terms) + _in_vain(missing[0], view, policy))
-    ranks = [node for index, node in placement.items() if not index.startswith(BESIDE)]
-    beside = {index: node for index, node in placement.items() if index.startswith(BESIDE)}
-    compact = {**{str(rank): node for rank, node in enumerate(ranks)}, **beside}
+    compact = _compact(placement, root, share=len({*before.values()}) < len(before))
+    left = root.elastic_members(compact) or 0
+    if root.fewest is None or left < root.fewest:
+        return Shortage(_shortage(missing, root, left) + _in_vain(missing[0], view, policy))
     message = f"no spare for {some(missing)}: shrinks from {root.world} to {len(compact)} {root.terms.member}s"
     left_out = tuple(node for node in missing if not node.startswith(NO_NODE))
     return PlacementPlan(compact, spares, message, left_out)
+
+
+def _compact(placement: Mapping[str, str], root: Root, *, share: bool) -> dict[str, str]:
+    """
+    *placement*, in which nodes are missing, for as many elastic members as have one, numbered anew.
+
+    A member that is always there and has no node takes that of the last elastic member, or shares it where members
+    *share* nodes anyway.
+    """
+    elastic = root.elastic_numbers
+    nodes = [placement[index] for index in elastic if index in placement]
+    others: dict[str, str] = {}
+    for index in (each for each in root.numbers if each not in {*elastic}):
+        if index not in placement and not nodes:
+            return {}
+        others[index] = placement.get(index) or (nodes[-1] if share else nodes.pop())
+    beside = {index: node for index, node in placement.items() if index.startswith(BESIDE)}
+    smaller = root.resized(len(nodes)).elastic_numbers
+    return {**others, **dict(zip(smaller, nodes, strict=True)), **beside}
 
 
 def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
@@ -167,7 +184,7 @@ def _last_places(pods: Sequence[FencedPod], root: Root, view: GangView, back: Se
     extra = max(0, root.world - len(root.seats)) if root.seats else 0
     beside = {pod.uid: f"{BESIDE}{number}" for number, pod in enumerate(_without_index(pods, extra))}
     pods = [replace(pod, index=beside.get(pod.uid, pod.index)) for pod in pods]
-    indexes = dict.fromkeys([*(root.seats or map(str, range(root.world))), *beside.values()])
+    indexes = dict.fromkeys([*root.numbers, *beside.values()])
     if not any(pod.index in indexes for pod in pods):
         return {}  # members without numbers: only the scheduler can place them
     stays = [*root.placement.items(), *((pod.index, pod.node) for pod in pods if pod.node)]
@@ -215,9 +232,15 @@ def _in_vain(missing: str, view: GangView, policy: RecoveryPolicy) -> str:
     return f"; held free, but not used: {some(reasons)}" if reasons else ""
 
 
-def _shortage(missing: list[str], smallest: int | None, left: int, terms: Terms) -> str:
-    message = f"no spare for {some(missing)}: needs {len(missing)} more healthy {terms.node}"
+def _shortage(missing: list[str], root: Root, left: int) -> str:
+    """*left*: how many elastic members have a node."""
+    message = f"no spare for {some(missing)}: needs {len(missing)} more healthy {root.terms.node}"
     message += "s" if len(missing) > 1 else ""
     if any(node.startswith(NO_NODE) for node in missing):
         message += " in the pool (healthd.dev/spare), or a user who suspends and resumes the gang: others are not taken"
-    return message if smallest is None else f"{message}, and {left} left are fewer than min-nodes {smallest}"
+    if root.elastic is None or root.fewest is None:
+        return message
+    others = len(root.numbers) - root.elastic.members
+    least, asked = others + root.fewest, root.options.min_nodes or 0
+    limit = f"min-nodes {asked}" if least <= asked else f"the {least} that {root.ref.kind} {root.ref.name} allows"
+    return f"{message}, and {others + left} left are fewer than {limit}"

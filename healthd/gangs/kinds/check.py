@@ -61,6 +61,8 @@ def _members(kind: KindDescription) -> Iterator[str]:
         yield "bound_by_name: `name_label` has to be there, with the name alone"
     if kind.name_suffix and not kind.name_label:
         yield "name_suffix: it is about the value of `name_label`, which is missing"
+    if any(pods.elastic and not pods.count for pods in kind.pods):
+        yield "pods.elastic: `count` has no path to the number"
     if sum(pods.numbered for pods in kind.pods) > 1 and kind.index_labels and not kind.part_label:
         yield "part_label: several parts are numbered, and nothing tells them apart"
     try:
@@ -85,10 +87,13 @@ def _paths(kind: KindDescription) -> Iterator[tuple[str, str]]:
         yield from (("pods.name", path) for path in [pods.name] if path)
         yield from (("pods.count", path) for path in pods.count)
         yield from (("pods.template", path) for path in pods.template)
+        limits = (pods.elastic.least, pods.elastic.most) if pods.elastic else ()
+        yield from (("pods.elastic", path) for path in limits if path)
 
 
 def _ends(kind: KindDescription) -> Iterator[str]:
-    signs = {"suspended": kind.suspended, "succeeded": kind.succeeded, "failed": kind.failed}
+    others = tuple(sign for pods in kind.pods if pods.elastic for sign in pods.elastic.unless)
+    signs = {"suspended": kind.suspended, "succeeded": kind.succeeded, "failed": kind.failed, "pods.elastic": others}
     for key, texts in {**signs, "traps.when": tuple(trap.when for trap in kind.traps)}.items():
         for text in texts:
             try:

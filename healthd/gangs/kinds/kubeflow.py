@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from healthd.core.config.gang_kinds import KindDescription, PodsDescription, Trap
+from healthd.core.config.gang_kinds import ElasticDescription, KindDescription, PodsDescription, Trap
 
 LABEL = "training.kubeflow.org/"
 
@@ -29,6 +29,17 @@ _ENDED_BY: Sequence[tuple[str, str, str]] = (
     ("JAXJob", "ExitCode", "exits with 1 to 127"),
 )
 """What one pod does that is the end of such a job: its kind, its restartPolicy. For Never see below."""
+
+
+_ELASTIC = {
+    "PyTorchJob": ElasticDescription(
+        names=("Worker",),
+        least="spec.elasticPolicy.minReplicas",
+        most="spec.elasticPolicy.maxReplicas",
+        unless=("spec.elasticPolicy.metrics!=",),
+    )
+}
+"""Whose workers may be fewer, by kind."""
 
 
 def _managed_by(operator: str) -> Trap:
@@ -76,7 +87,7 @@ def _training_job(kind: str) -> KindDescription:
         kind=kind,
         plural=f"{kind.lower()}s",
         suspend="spec.runPolicy.suspend",
-        pods=(PodsDescription(at=f"spec.{_SPECS[kind]}.*"),),
+        pods=(PodsDescription(at=f"spec.{_SPECS[kind]}.*", elastic=_ELASTIC.get(kind)),),
         name_label=f"{LABEL}job-name",
         part_label=f"{LABEL}replica-type",
         index_labels=(f"{LABEL}replica-index",),
@@ -100,7 +111,7 @@ MPIJOB = KindDescription(
     plural="mpijobs",
     suspend="spec.runPolicy.suspend",
     pods=(
-        PodsDescription(at="spec.mpiReplicaSpecs.Worker"),
+        PodsDescription(at="spec.mpiReplicaSpecs.Worker", elastic=ElasticDescription()),
         PodsDescription(at="spec.mpiReplicaSpecs.Launcher", numbered=False),
     ),
     owners=("MPIJob", "Job"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from healthd.core.config.gang_kinds import KindDescription, PodsDescription, Trap
+from healthd.core.config.gang_kinds import ElasticDescription, KindDescription, PodsDescription, Trap
 
 LABEL = "ray.io/cluster"
 
@@ -10,7 +10,13 @@ LABEL = "ray.io/cluster"
 def _pods(spec: str) -> tuple[PodsDescription, ...]:
     return (
         PodsDescription(at=f"{spec}.headGroupSpec", count=()),
-        PodsDescription(at=f"{spec}.workerGroupSpecs.*", count=("replicas", "numOfHosts")),
+        PodsDescription(
+            at=f"{spec}.workerGroupSpecs.*",
+            count=("replicas", "numOfHosts"),
+            elastic=ElasticDescription(
+                least="minReplicas", most="maxReplicas", unless=(f"{spec}.enableInTreeAutoscaling=true",)
+            ),
+        ),
     )
 
 

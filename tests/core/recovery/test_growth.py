@@ -15,7 +15,7 @@ from healthd.core.api.save_stats import Save, Saves
 from healthd.core.config import BreakerPolicy, RecoveryPolicy
 from healthd.core.recovery import breaker
 from healthd.core.recovery.decide import decide, open_recovery
-from healthd.core.recovery.gang import GangOptions, GangView, Numbered, Root
+from healthd.core.recovery.gang import Elastic, GangOptions, GangView, Numbered, Root
 from healthd.core.recovery.growth import (
     added_members,
     at_own_size,
@@ -103,7 +103,7 @@ def test_without_the_annotation_no_plan_grows() -> None:
 
 
 def test_a_launcher_stays_one() -> None:
-    root = a_gang(world=3, indexes=(Numbered("", (2,)),))
+    root = a_gang(world=3, indexes=(Numbered("", (2,)),), elastic=Elastic(2))
     pods = [FencedPod(name=f"p{i}", uid=f"u{i}", node=f"here-{i}", index=str(i)) for i in range(2)]
     pods.append(FencedPod(name="launcher", uid="l", node="launching"))
     view = seen(a_node("gone"), a_node("launching"), root=root)

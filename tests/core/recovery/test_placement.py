@@ -11,7 +11,7 @@ from healthd.core.api import ANNOTATION_ATTEMPT, ANNOTATION_CLAIM, FencedPod, No
 from healthd.core.api.model import CauseKind
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.foreign_signs import Effect, Sign
-from healthd.core.recovery.gang import GangOptions, GangView
+from healthd.core.recovery.gang import Elastic, GangOptions, GangView, Numbered
 from healthd.core.recovery.placement import PlacementPlan, Shortage, held_nodes, place
 from healthd.core.recovery.spares import Claim
 from tests.builders import a_node, a_pod
@@ -255,7 +255,12 @@ def test_a_gang_that_names_a_hundred_thousand_members_and_has_few_is_planned() -
 
 
 def test_a_launcher_on_a_bad_node_gets_a_spare_and_is_no_rank() -> None:
-    root = a_root(world=3, indexes=("0", "1"), options=GangOptions(restart=True, min_nodes=1))
+    root = a_root(
+        world=3,
+        indexes=(Numbered("", (2,)),),
+        elastic=Elastic(2),
+        options=GangOptions(restart=True, min_nodes=1),
+    )
     places = [("0", "good"), ("1", "other"), ("", "bad")]
     pods = [FencedPod(name=node, uid=node, node=node, index=index) for index, node in places]
     nodes = {node.metadata.name: node for node in (GOOD, a_node("other"), BAD, SPARE)}
@@ -267,7 +272,12 @@ def test_a_launcher_on_a_bad_node_gets_a_spare_and_is_no_rank() -> None:
 
 
 def test_a_gang_that_shrinks_counts_its_ranks_anew_and_keeps_its_launcher() -> None:
-    root = a_root(world=3, indexes=("0", "1"), options=GangOptions(restart=True, min_nodes=1))
+    root = a_root(
+        world=3,
+        indexes=(Numbered("", (2,)),),
+        elastic=Elastic(2),
+        options=GangOptions(restart=True, min_nodes=1),
+    )
     places = [("0", "bad"), ("1", "good"), ("", "other")]
     pods = [FencedPod(name=node, uid=node, node=node, index=index) for index, node in places]
     nodes = {node.metadata.name: node for node in (GOOD, a_node("other"), BAD)}

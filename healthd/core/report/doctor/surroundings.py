@@ -41,7 +41,7 @@ def _spares(chart: Chart, here: list[str]) -> Iterator[Remark]:
         return
     any_at_all = any(node.metadata.labels.get(LABEL_SPARE) == "true" for node in chart.nodes.values())
     wanting = "no free spare has the same hardware as" if any_at_all else "no node is held as a spare for"
-    shrinks = chart.root is not None and chart.root.options.min_nodes is not None
+    shrinks = chart.root is not None and chart.root.fewest is not None
     yield Remark(
         RemarkLevel.NOTE if shrinks else RemarkLevel.RISKS,
         f"{wanting} {some(without)}",
