@@ -64,10 +64,18 @@ def path_of(kind: KindDescription, namespace: str) -> str:
     return f"/apis/{kind.api_version}/namespaces/{namespace}/{kind.plural}"
 
 
-def manifest(kind: KindDescription, name: str, *, is_off: bool = False, notes: Json | None = None, **meta: Any) -> Json:
-    """A gang of four, which asks for healthd unless *notes* say otherwise."""
+def manifest(
+    kind: KindDescription,
+    name: str,
+    *,
+    is_off: bool = False,
+    notes: Json | None = None,
+    spec: Json | None = None,
+    **meta: Any,
+) -> Json:
+    """A gang of four, which asks for healthd unless *notes* say otherwise; *spec* is merged into its own."""
     annotations = {"healthd.dev/restart": "enabled"} if notes is None else notes
-    spec = _merged(SPECS[kind.name], switched(kind, is_off)["spec"])
+    spec = _merged(_merged(SPECS[kind.name], switched(kind, is_off)["spec"]), spec or {})
     metadata = {"name": name, "annotations": annotations, **meta}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
 

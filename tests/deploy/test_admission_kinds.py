@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from healthd.core.api import JobManifest
 from healthd.core.config.gang_kinds import KindDescription
+from healthd.core.patches import merged
 from healthd.gangs.kinds import ALL
 from healthd.gangs.paths import MOST_MATCHES
+from healthd.gangs.switch import Switch
 from tests.deploy.accounts import SYSTEM, Request, answer, as_holder_of, refuser, token_of_controller
 from tests.deploy.kinds import KINDS, define, grant, manifest, noted, path_of, switched, with_template
 from tests.gangs.builders import A_STEP, a_hint
-from tests.gangs.described import RUNS, SPECS, says_stopped
+from tests.gangs.described import RUNS, SPECS, WITH_THREE_WORKERS, says_stopped, with_workers
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
@@ -114,6 +117,18 @@ def counted(number: int) -> Attack:
     return attack
 
 
+def started(name: str, workers: int) -> Attack:
+    """The gang of this name started with so many workers."""
+
+    def attack(kind: KindDescription, where: str) -> Request | None:
+        if kind.name not in WITH_THREE_WORKERS:
+            return None
+        on_again = Switch(kind).suspending(False)["spec"]
+        return "PATCH", f"{where}/{name}", {"spec": merged(on_again, with_workers(kind.name, workers))}
+
+    return attack
+
+
 def only(kind: str, attack: Attack) -> Attack:
     """For one kind."""
     return lambda each, where: attack(each, where) if each.name == kind else None
@@ -186,6 +201,17 @@ BY_POLICY: dict[str, Attack] = {
     ),
     "a queue of its choice": only("VolcanoJob", on("running", {"spec": {"queue": "fast"}})),
     "more retries": only("VolcanoJob", on("running", {"spec": {"maxRetry": 1000}})),
+    "fewer workers than healthd.dev/min-nodes": started("least", 2),
+    "fewer workers than its own minimum": lambda kind, where: (
+        started("smaller", 1)(kind, where) if kind.name != "MPIJob" else None
+    ),
+    "fewer workers where its owner has not allowed it": started("whole", 2),
+    "fewer workers of a gang that runs": started("running-whole", 2),
+    "no worker": started("smaller", 0),
+    "more workers than there ever were": started("smaller", 4),
+    "a larger size from before": lambda kind, where: (
+        ("PATCH", f"{where}/smaller", notes(original_size="40")) if kind.name in WITH_THREE_WORKERS else None
+    ),
     "what it wraps": only("AppWrapper", on("running", {"spec": {"components": [{"template": {"kind": "DaemonSet"}}]}})),
     "the image of its trainer": only("TrainJob", on("running", {"spec": {"trainer": {"image": "evil"}}})),
     "the runtime that it uses": only("TrainJob", on("running", {"spec": {"runtimeRef": {"name": "other"}}})),
@@ -267,6 +293,23 @@ def gangs(kind: KindDescription) -> dict[str, Json]:
         "annotated": manifest(kind, "", notes={"healthd.dev/checkpoint": "/ckpt"}),
         "stopped": manifest(kind, "", is_off=True, notes={**STOPPED, "healthd.dev/replicas": noted(kind)}),
         "made": manifest(kind, "", ownerReferences=ABOVE),
+        **(elastic_gangs(kind) if kind.name in WITH_THREE_WORKERS else {}),
+    }
+
+
+def elastic_gangs(kind: KindDescription) -> dict[str, Json]:
+    """Stopped, with three workers; `smaller` has two of them left, and `least` may not have fewer than all."""
+
+    def gang(workers: int, is_off: bool = True, **options: str) -> Json:
+        spec = merged(WITH_THREE_WORKERS[kind.name], with_workers(kind.name, workers))
+        options = {f"healthd.dev/{key.replace('_', '-')}": value for key, value in options.items()}
+        return manifest(kind, "", is_off=is_off, notes={**(STOPPED if is_off else ENABLED), **options}, spec=spec)
+
+    return {
+        "whole": gang(3),
+        "running-whole": gang(3, is_off=False, min_nodes="1"),
+        "least": gang(3, min_nodes="3" if kind.name == "MPIJob" else "4"),
+        "smaller": gang(2, min_nodes="1", original_size="3"),
     }
 
 
@@ -359,6 +402,32 @@ async def test_the_adapter_may_stop_and_start_a_gang(
     assert halted["metadata"]["annotations"]["healthd.dev/stopped-by"] == "r-1"
     assert begun["metadata"]["annotations"]["healthd.dev/attempt"] == "3"
     assert made["metadata"]["uid"] == begun["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("kind", WITH_THREE_WORKERS)
+async def test_the_adapter_may_make_an_elastic_gang_smaller_and_as_large_as_before(
+    installed: ControlPlane, token: str, namespace: str, kind: str
+) -> None:
+    adapter, path = ALL[kind], path_of(KINDS[kind], namespace)
+    allowed = {**ENABLED, "healthd.dev/min-nodes": "2"}
+    installed.api.create(path, manifest(KINDS[kind], "train", notes=allowed, spec=WITH_THREE_WORKERS[kind]))
+    members, sizes = {"MPIJob": "{}", "PyTorchJob": "worker-{}"}.get(kind, "{}"), []
+    first = {"MPIJob": {"+0": "n"}, "PyTorchJob": {"master-0": "n"}}.get(kind, {"3": "n"})
+
+    async with as_holder_of(installed, token) as cluster:
+        for workers, own_size in ((2, 3), (3, None)):
+            root = adapter.read(await cluster.get(adapter.kind, "train", namespace))
+            assert root
+            await adapter.stop(cluster, root, "r-1")
+            root = adapter.read(await cluster.get(adapter.kind, "train", namespace))
+            assert root
+            hint = a_hint({**first, **{members.format(number): "n" for number in range(workers)}})
+            await adapter.start(cluster, root, replace(hint, own_size=own_size))
+            again = adapter.read(await cluster.get(adapter.kind, "train", namespace))
+            assert again
+            sizes.append(again.world)
+
+    assert sizes == [3, 4]
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "RayJob"])

@@ -91,6 +91,18 @@ SPECS: Mapping[str, dict[str, Any]] = {
     "AppWrapper": {"components": [{"template": {"apiVersion": "batch/v1", "kind": "Job"}}]},
 }
 """A running gang of four of each kind."""
+_ONE_GROUP = {
+    "workerGroupSpecs": [
+        {"groupName": "w", "replicas": 3, "minReplicas": 2, "maxReplicas": 3, "template": a_template("ray-worker")}
+    ]
+}
+WITH_THREE_WORKERS: Mapping[str, dict[str, Any]] = {
+    "PyTorchJob": {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 3}},
+    "MPIJob": {},
+    "RayCluster": _ONE_GROUP,
+    "RayJob": {"rayClusterSpec": _ONE_GROUP},
+}
+"""Of each elastic kind, what makes the usual gang one whose three workers may be two."""
 RUNS: Mapping[str, dict[str, Any]] = {
     "LeaderWorkerSet": {"replicas": 1, "readyReplicas": 1},
     "AppWrapper": {"phase": "Running", "componentStatus": [{"podSets": [{"replicas": 4, "path": "template.spec"}]}]},
@@ -137,6 +149,15 @@ def switched(kind: str, is_off: bool) -> dict[str, Any]:
     """The merge patch with which its user stops a usual gang, or starts it."""
     switch, whole = Switch(adapter_of(kind).description), {"spec": SPECS[kind]}
     return switch.suspending(is_off) or (switch.stopped(whole) if is_off else whole)
+
+
+def with_workers(kind: str, number: int) -> dict[str, Any]:
+    """The patch of the spec that asks for so many workers in a gang of `WITH_THREE_WORKERS`."""
+    if "Ray" in kind:
+        groups = {"workerGroupSpecs": [{**_ONE_GROUP["workerGroupSpecs"][0], "replicas": number}]}
+        return groups if kind == "RayCluster" else {"rayClusterSpec": groups}
+    specs = next(key for key in SPECS[kind] if key.endswith("ReplicaSpecs"))
+    return {specs: {"Worker": {"replicas": number}}}
 
 
 def says_stopped(kind: str) -> dict[str, Any]:

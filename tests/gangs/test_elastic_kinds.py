@@ -10,21 +10,19 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.recovery.gang import Elastic, Root
 from healthd.gangs.kinds import SHIPPED
 from tests.gangs.builders import ENABLED, a_hint, an_empty_cluster
-from tests.gangs.described import a_template, adapter_of, an_object, now, read, reports, says_stopped, stored
+from tests.gangs.described import (
+    WITH_THREE_WORKERS,
+    adapter_of,
+    an_object,
+    now,
+    read,
+    reports,
+    says_stopped,
+    stored,
+)
 
 ASKED = {**ENABLED, "healthd.dev/min-nodes": "2"}
-ONE_GROUP = {
-    "workerGroupSpecs": [
-        {"groupName": "w", "replicas": 3, "minReplicas": 1, "maxReplicas": 3, "template": a_template("ray-worker")}
-    ]
-}
-WITH_THREE_WORKERS: dict[str, dict[str, Any]] = {
-    "PyTorchJob": {},
-    "MPIJob": {},
-    "RayCluster": ONE_GROUP,
-    "RayJob": {"rayClusterSpec": ONE_GROUP},
-}
-"""Of each elastic kind, what makes the usual gang one with three elastic workers."""
+ONE_GROUP = WITH_THREE_WORKERS["RayCluster"]
 SMALLER = {
     "PyTorchJob": {"master-0": "a", "worker-0": "b", "worker-1": "c"},
     "MPIJob": {"0": "b", "1": "c", "+0": "a"},
@@ -101,7 +99,7 @@ def test_the_limits_of_a_pytorchjob_are_those_of_its_elastic_policy() -> None:
 
 
 def test_the_limits_of_a_raycluster_are_those_of_its_group() -> None:
-    assert a_gang("RayCluster").elastic == Elastic(members=3, least=1, most=3)
+    assert a_gang("RayCluster").elastic == Elastic(members=3, least=2, most=3)
 
 
 @pytest.mark.parametrize(

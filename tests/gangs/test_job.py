@@ -17,6 +17,8 @@ from tests.builders import a_job
 from tests.fakes import ManualClock, counting_uids
 
 ADAPTER = JobAdapter()
+ELASTIC = {"healthd.dev/restart": "enabled", "healthd.dev/min-nodes": "1"}
+TWO = {"0": "a", "1": "b"}
 SUSPENDED = Condition(type="Suspended", status="True")
 
 
@@ -215,14 +217,20 @@ async def test_a_start_keeps_what_the_owner_tolerates(cluster: EmbeddedCluster) 
 
 
 async def test_a_shorter_placement_shrinks_the_gang(cluster: EmbeddedCluster) -> None:
-    await ADAPTER.start(cluster, await stored(cluster, suspend=True, ranks=3), a_hint({"0": "a", "1": "b"}))
+    await ADAPTER.start(cluster, await stored(cluster, suspend=True, ranks=3, annotations=ELASTIC), a_hint(TWO))
 
     assert read_job(await cluster.get(Job, "train", "default")).world == 2
 
 
+async def test_a_shorter_placement_changes_no_gang_whose_owner_did_not_allow_it(cluster: EmbeddedCluster) -> None:
+    await ADAPTER.start(cluster, await stored(cluster, suspend=True, ranks=3), a_hint(TWO))
+
+    assert read_job(await cluster.get(Job, "train", "default")).world == 3
+
+
 async def test_a_longer_placement_grows_the_gang_to_what_it_was(cluster: EmbeddedCluster) -> None:
-    two = dataclasses.replace(a_hint({"0": "a", "1": "b"}), own_size=3)
-    await ADAPTER.start(cluster, await stored(cluster, suspend=True, ranks=3), two)
+    two = dataclasses.replace(a_hint(TWO), own_size=3)
+    await ADAPTER.start(cluster, await stored(cluster, suspend=True, ranks=3, annotations=ELASTIC), two)
     job = await cluster.get(Job, "train", "default")
     assert job.metadata.annotations["healthd.dev/original-size"] == "3"
 

@@ -18,6 +18,7 @@ from tests.gangs.builders import A_STEP, a_hint, a_statefulset, an_empty_cluster
 
 ADAPTER = StatefulSetAdapter()
 LAUNCHER = {"healthd.dev/launcher": "mpirun"}
+ELASTIC = {"healthd.dev/restart": "enabled", "healthd.dev/min-nodes": "1"}
 
 
 def read(stateful: StatefulSet) -> Root:
@@ -119,7 +120,7 @@ async def test_starting_brings_back_as_many_replicas_with_the_hint_in_one_write(
 
 
 async def test_a_shorter_placement_shrinks_it(cluster: EmbeddedCluster) -> None:
-    root = await stored(cluster, replicas=3)
+    root = await stored(cluster, replicas=3, annotations=ELASTIC)
     await ADAPTER.stop(cluster, root, "train-3")
 
     await ADAPTER.start(cluster, await found(cluster, root.ref), a_hint({"0": "a", "1": "b"}))
@@ -128,7 +129,7 @@ async def test_a_shorter_placement_shrinks_it(cluster: EmbeddedCluster) -> None:
 
 
 async def test_a_longer_placement_grows_it(cluster: EmbeddedCluster) -> None:
-    root = await stored(cluster, replicas=2)
+    root = await stored(cluster, replicas=2, annotations=ELASTIC)
     await ADAPTER.stop(cluster, root, "train-3")
 
     await ADAPTER.start(cluster, await found(cluster, root.ref), a_hint({"0": "a", "1": "b", "2": "c", "+0": "d"}))

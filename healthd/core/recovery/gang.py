@@ -220,8 +220,8 @@ class Root:
         return max(1, self.elastic.least, self.options.min_nodes - others)
 
     def elastic_members(self, placement: Collection[str]) -> int | None:
-        """How many elastic members there are by the indexes of *placement*; None: it says nothing about them."""
-        if self.elastic is None or not placement:
+        """How many elastic members there are by the indexes of *placement*; None: as many as before."""
+        if self.fewest is None or not placement:
             return None
         others = {*self.numbers} - {*self.elastic_numbers}
         return sum(not index.startswith(BESIDE) and index not in others for index in placement)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from healthd.core.api import Pod
+from healthd.core.patches import merged
 from healthd.gangs.kinds import SHIPPED
 from tests.kubernetes.gangs import ENABLED, Gang, Manifest
-from tests.lab.kinds.gangs import KINDS, NAME
+from tests.lab.kinds.gangs import KINDS, NAME, ray_cluster_spec
 
 DESCRIBED = [kind.name for kind in SHIPPED]
 """Every kind of the table, by the name that a recovery gives it."""
@@ -37,6 +38,8 @@ class Shape:
     """Whether it is in a queue of Kueue, which has quota for it alone."""
     ends: bool = True
     """Whether it can complete."""
+    elastic: Manifest | None = None
+    """What its user adds to its spec so that it may have fewer members; None: it may not."""
     counters: tuple[tuple[str, str], ...] = ()
     """What its owner limits: an object as kubectl names it, and the path in its status. All stay 0 or absent."""
 
@@ -46,13 +49,17 @@ def _of_no_job(pod: Pod) -> bool:
     return not any(owner.kind == "Job" for owner in pod.metadata.owner_references)
 
 
-def _kubeflow(kind: str, first: str) -> Shape:
+def _kubeflow(kind: str, first: str, elastic: Manifest | None = None) -> Shape:
     labels = {_KUBEFLOW: first} if first else None
-    return Shape(first=labels, counters=((f"{kind.lower()}/{NAME}", "replicaStatuses.*.failed"),))
+    return Shape(first=labels, elastic=elastic, counters=((f"{kind.lower()}/{NAME}", "replicaStatuses.*.failed"),))
+
+
+_FEWER_WORKERS = {"workerGroupSpecs": [{**ray_cluster_spec()["workerGroupSpecs"][0], "minReplicas": 2}]}
+"""Of a Ray: fewer than it has."""
 
 
 SHAPES = {
-    "PyTorchJob": _kubeflow("PyTorchJob", "master"),
+    "PyTorchJob": _kubeflow("PyTorchJob", "master", {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 4}}),
     "TFJob": _kubeflow("TFJob", "chief"),
     "XGBoostJob": _kubeflow("XGBoostJob", "master"),
     "PaddleJob": _kubeflow("PaddleJob", "master"),
@@ -60,14 +67,19 @@ SHAPES = {
     "MPIJob": Shape(
         first={"training.kubeflow.org/job-role": "launcher"},
         beside=1,
+        elastic={},
         counters=((f"job/{NAME}-launcher", "failed"), (f"mpijob/{NAME}", "replicaStatuses.*.failed")),
     ),
     "TrainJob": Shape(
         is_labelled=True, counters=((f"jobset/{NAME}", "restarts"), (f"jobset/{NAME}", "restartsCountTowardsMax"))
     ),
-    "RayCluster": Shape(first={"ray.io/node-type": "head"}, ends=False),
+    "RayCluster": Shape(first={"ray.io/node-type": "head"}, ends=False, elastic=_FEWER_WORKERS),
     "RayJob": Shape(
-        first={"ray.io/node-type": "head"}, is_member=_of_no_job, ends=False, counters=((f"rayjob/{NAME}", "failed"),)
+        first={"ray.io/node-type": "head"},
+        is_member=_of_no_job,
+        ends=False,
+        elastic={"rayClusterSpec": _FEWER_WORKERS},
+        counters=((f"rayjob/{NAME}", "failed"),),
     ),
     "VolcanoJob": Shape(counters=((f"jobs.batch.volcano.sh/{NAME}", "retryCount"),)),
     "Job scheduled by Volcano": Shape(counters=((f"jobs.batch/{NAME}", "failed"),)),
@@ -82,21 +94,23 @@ SHAPES = {
     ),
 }
 
-SHAPES["Job"] = Shape(counters=((f"job/{NAME}", "failed"),))
+SHAPES["StatefulSet"] = Shape(ends=False, elastic={})
+SHAPES["Job"] = Shape(elastic={}, counters=((f"job/{NAME}", "failed"),))
 SHAPES["JobSet"] = Shape(
     first={"jobset.sigs.k8s.io/replicatedjob-name": "leader"},
     counters=((f"jobset/{NAME}", "restarts"), (f"jobset/{NAME}", "restartsCountTowardsMax")),
 )
-SHAPES |= {kind: replace(SHAPES[kind.split()[0]], is_labelled=True, is_queued=True) for kind in QUEUED}
+SHAPES |= {kind: replace(SHAPES[kind.split()[0]], is_labelled=True, is_queued=True, elastic=None) for kind in QUEUED}
 
 
-def gang_of(kind: str, notes: Mapping[str, str]) -> Gang:
-    """A gang of four of a *kind*; *notes* are annotations of its pods."""
+def gang_of(kind: str, notes: Mapping[str, str], spec: Mapping[str, Any] | None = None) -> Gang:
+    """A gang of four of a *kind*; *notes* are annotations of its pods, *spec* is merged into its own."""
     shape = SHAPES[kind]
 
     def write(pod: Mapping[str, Any], annotations: Mapping[str, str], members: int) -> list[Manifest]:
         del members  # of each kind there are four
         made = [copy.deepcopy(each) for each in KINDS[kind].manifests]
+        made[-1]["spec"] = copy.deepcopy(merged(made[-1]["spec"], spec or {}))
         for template in _templates(made):
             template["spec"].update(pod)
             metadata = template.setdefault("metadata", {})

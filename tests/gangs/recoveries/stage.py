@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from healthd.core.api import ANNOTATION_CHECKPOINT, Pod, Recovery
+from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_GROW_BACK, ANNOTATION_MIN_NODES, Pod, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.recovery.gang import RootOutcome, attempt_of
 from healthd.gangs.kinds import ALL
@@ -17,13 +18,17 @@ from tests.checkpoints.builders import a_sharded_step
 from tests.gangs.recoveries.gangs import SHAPES, gang_of
 from tests.kubernetes.rank_lifetimes import Ranks, rank_of
 from tests.kubernetes.replicas import Replicas
-from tests.kubernetes.scenario import Scenario
+from tests.kubernetes.scenario import MEMBERS, Scenario
 from tests.lab.kinds.gangs import KINDS, NAME, job
 from tests.lab.kinds.kueue import QUEUE, queue
 from tests.lab.programs import wait_until
 
+_PACE, _GROWS_WITHIN = 2.0, 180.0
+"""Seconds between two saves, and within which healthd sees that a gang can grow."""
 OTHER = "other"
 """A Job that has nothing to do with the gang."""
+ELASTIC = {ANNOTATION_MIN_NODES: str(MEMBERS - 1), ANNOTATION_GROW_BACK: "enabled"}
+"""Annotations of a gang that may go on with one member less."""
 SAVED, NEXT = 1000, 1200
 """The step that is there before the fault, and one that is made after it."""
 
@@ -59,18 +64,25 @@ class Stage:
         lease: str = "15s",
         runs: bool = True,
         notes: Mapping[str, str] | None = None,
+        elastic: bool = False,
     ) -> None:
-        """The gang runs and has saved a step; *notes* are annotations of its pods. Without *runs* it only begins."""
+        """
+        The gang runs and has saved a step; *notes* are annotations of its pods. Without *runs* it only begins.
+
+        An *elastic* one may have one member less, and grows back after a minute when there are a node and a save.
+        """
         self.save(SAVED)
         checkpoints = {"allowed": [f"{self.saved} for *"]}
-        await self.replicas.add(controllers, checkpoints=checkpoints, leader={"lease": lease})
+        recovery = {"grow_after": "1s", "grow_every": "1m"} if elastic else {}
+        await self.replicas.add(controllers, checkpoints=checkpoints, leader={"lease": lease}, recovery=recovery)
         if self.shape.is_queued:
             namespace = self.scenario.namespace
             self.scenario.control_plane.apply(
                 json.dumps(_listed(queue(NAME, gpus=32, namespace=namespace, shared=namespace)))
             )
-        options = {ANNOTATION_CHECKPOINT: self.saved.as_uri()}
-        await self.scenario.begin(gang_of(self.kind, notes or {}), spares=spares, notes=options)
+        options = {ANNOTATION_CHECKPOINT: self.saved.as_uri(), **(ELASTIC if elastic else {})}
+        gang = gang_of(self.kind, notes or {}, self.shape.elastic if elastic else None)
+        await self.scenario.begin(gang, spares=spares, notes=options)
         if runs:
             await self.scenario.until_running(0)
 
@@ -112,12 +124,21 @@ class Stage:
         first = self.shape.first
         return first is not None and all(pod.metadata.labels.get(key) == value for key, value in first.items())
 
-    async def until_recovered(self, attempt: int = 1) -> Recovery:
-        """All members of the attempt run; then the gang saves its next step, and healthd has seen it."""
+    async def until_recovered(self, attempt: int = 1, *, missing: int = 0, step: int = NEXT) -> Recovery:
+        """All members of the attempt but *missing* run; then the gang saves *step*, and healthd has seen it."""
         await self.scenario.until_phase(Phase.CONFIRMING)
-        await self.scenario.until_running(attempt)
-        self.save(NEXT)
+        await self.scenario.until_running(attempt, MEMBERS + self.scenario.gang.beside - missing)
+        self.save(step)
         return await self.scenario.until_phase(Phase.RECOVERED)
+
+    async def save_until_it_grows(self, step: int) -> int:
+        """The gang saves *step* and further ones, at a steady pace, until healthd restarts it to grow; the last one."""
+        known = len(self.scenario.recoveries())
+        async with asyncio.timeout(_GROWS_WITHIN):
+            while len(self.scenario.recoveries()) == known:
+                self.save(step := step + 1)
+                await asyncio.sleep(_PACE)
+        return step
 
     def patch(self, patch: Any) -> None:
         """As the user does it."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from healthd.core.api import Recovery
-from healthd.core.api.model import Phase
+from healthd.core.api.model import CauseKind, Phase
 from tests.checkpoints.builders import shard_name
 from tests.gangs.recoveries.gangs import Shape
 from tests.gangs.recoveries.stage import NEXT, SAVED, Stage, hint
@@ -131,6 +131,29 @@ async def no_spare(stage: Stage) -> None:
     assert_moved(stage, bad, await stage.until_recovered())
 
 
+async def shrinks_and_grows_back(stage: Stage) -> None:
+    """Without a spare it goes on with one member less, and is whole again right after a save when the node is good."""
+    await stage.play(spares=0, elastic=True)
+    scenario, bad = stage.scenario, stage.node_of_other()
+
+    scenario.break_gpu(bad)
+    smaller = await stage.until_recovered(missing=1)
+    assert bad not in {pod.spec.node_name for pod in scenario.living()}
+    scenario.repair(bad)
+    saved = await stage.save_until_it_grows(NEXT)
+    larger = await stage.until_recovered(attempt=2, step=saved + 100)
+
+    assert bad in {pod.spec.node_name for pod in scenario.living()}
+    assert smaller.status.attempts[-1].shrunk is not None
+    assert larger.spec.cause.kind is CauseKind.CAPACITY
+    assert larger.status.attempts[-1].shrunk is None
+    assert larger.status.checkpoint is not None
+    assert larger.status.checkpoint.step in (saved - 1, saved)
+    assert len(scenario.recoveries()) == 2
+    assert scenario.ranks.overlaps == []
+    assert stage.counted() == {}
+
+
 async def newest_checkpoint_is_torn(stage: Stage) -> None:
     """It resumes from the one before."""
     await stage.play()
@@ -202,6 +225,7 @@ STORIES: Mapping[str, Story] = {
     "killed while stopping": partial(controller_is_killed, point=Point(Phase.STOPPING, When.ACTED)),
     "killed while starting": partial(controller_is_killed, point=Point(Phase.STARTING, When.ACTED)),
     "no spare": no_spare,
+    "smaller, and grown back": shrinks_and_grows_back,
     "a torn checkpoint": newest_checkpoint_is_torn,
     "SIGTERM ignored": ignores_sigterm,
     "a member fails": member_fails,
@@ -216,6 +240,7 @@ def applies(shape: Shape, story: str) -> bool:
         "finished meanwhile": shape.ends,
         "node of the first": shape.first is not None,
         "its quota is taken": shape.is_queued,
+        "smaller, and grown back": shape.elastic is not None,
     }
     return can.get(story, True)
 

@@ -60,6 +60,21 @@ def job() -> Json:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": NAME}, "spec": spec}
 
 
+def stateful_set() -> Json:
+    """Four replicas that start together."""
+    labels = {"app": NAME}
+    template = pods()
+    template["metadata"]["labels"] = labels
+    spec = {
+        "replicas": 4,
+        "serviceName": NAME,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": labels},
+        "template": template,
+    }
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": NAME}, "spec": spec}
+
+
 def jobset(**spec: Any) -> Json:
     """A leader and a Job of three workers."""
 
@@ -239,6 +254,14 @@ def _queued(resource: str, controller: str, made: Json, *, pods: int = 4) -> Kin
 
 
 KINDS = {
+    "Job": Kind(controllers=(), manifests=(job(),), patched=f"jobs.batch/{NAME}"),
+    "StatefulSet": Kind(
+        controllers=(),
+        manifests=(stateful_set(),),
+        patched=f"statefulsets.apps/{NAME}",
+        stop={"spec": {"replicas": 0}},
+        start={"spec": {"replicas": 4}},
+    ),
     "PyTorchJob": _kubeflow("PyTorchJob", Master=1, Worker=3),
     "TFJob": _kubeflow("TFJob", Chief=1, Worker=3),
     "XGBoostJob": _kubeflow("XGBoostJob", Master=1, Worker=3),
