@@ -43,7 +43,7 @@ class Isolation:
         self.count(where)
         named = _named(obj)
         if self._logged.get((where, named)) != repr(error):
-            log.exception("object.failed", where=where, object=named, error=str(error))
+            log.error("object.failed", where=where, object=named, error=str(error), exc_info=error)
         self._logged[where, named] = repr(error)
         while len(self._logged) > REMEMBERED:
             del self._logged[next(iter(self._logged))]

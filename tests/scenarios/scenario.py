@@ -9,7 +9,8 @@ invariants of the simulation hold here too.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -214,6 +215,10 @@ class Scenario:
         self.watchdog.stopped_by_user.discard("train")
         self.patch_job({"spec": {"suspend": False}})
 
+    def resize(self, ranks: int) -> None:
+        """The user makes the gang larger or smaller."""
+        self.patch_job({"spec": {"parallelism": ranks, "completions": ranks}})
+
     def delete(self) -> None:
         """The user deletes the gang."""
         self.watchdog.deletes(at_once(self.cluster.get(Job, "train", "default")))
@@ -245,6 +250,15 @@ class Scenario:
     def restart_controller(self) -> None:
         """The controller dies, and another one takes its place."""
         self._loops["controller"] = self.new_controller("controller")
+
+    @contextmanager
+    def controller_paused(self) -> Iterator[None]:
+        """The controller stands still meanwhile: afterwards it sees only what has come of all."""
+        loop = self._loops.pop("controller")
+        try:
+            yield
+        finally:
+            self.add_loop("controller", loop)
 
     def reinstall(self) -> None:
         """healthd is removed with its definitions, and installed again."""

@@ -6,9 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from healthd.core.api import Job, Pod
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from tests.scenarios.scenario import ConcurrentWrite, Scenario
+from tests.simulation.faulty_cluster import StaleCache
 
 WAITING = [Phase.STOPPING, Phase.CHOOSING, Phase.STARTING, Phase.CONFIRMING]
 """Phases in which a recovery waits for the world; it passes the others in one go."""
@@ -115,11 +117,45 @@ async def test_a_person_who_cordons_a_node_of_the_gang_for_a_while_costs_no_spar
 async def test_a_gang_that_its_user_makes_smaller_runs_on(ranks: int) -> None:
     scenario = Scenario(ranks=3)
     await scenario.run_for(minutes=2)
-    scenario.patch_job({"spec": {"parallelism": ranks, "completions": ranks}})
+    scenario.resize(ranks)
     await scenario.run_for(minutes=5)
 
     assert scenario.recoveries() == []
     assert len(scenario.processes()) == ranks
+
+
+@pytest.mark.parametrize("apart", [1, 40], ids=["while a member ends", "after it was made again"])
+async def test_a_gang_that_its_user_makes_smaller_and_larger_unseen_is_not_restarted(apart: int) -> None:
+    scenario = Scenario(ranks=3)
+    await scenario.run_for(minutes=2)
+    with scenario.controller_paused():
+        scenario.resize(2)
+        await scenario.run_for(seconds=apart)
+        scenario.resize(3)
+    await scenario.run_for(minutes=5)
+
+    assert scenario.recoveries() == []
+    assert len(scenario.processes()) == 3
+
+
+async def test_a_member_that_went_is_not_missed_before_the_change_of_its_gang_is_seen() -> None:
+    scenario = Scenario(ranks=3)
+    informer = StaleCache(scenario.ground_truth.seen_by("informer"))
+    scenario.add_loop("controller", scenario.new_controller("controller", informer=informer))
+    await scenario.run_for(minutes=2)
+    scenario.resize(2)
+    await scenario.run_for(seconds=1)
+    scenario.resize(3)
+    informer.forget(Pod)
+    await scenario.run_for(minutes=1)
+    assert scenario.recoveries() == []
+
+    informer.forget(Job)
+    informer.forget(Pod)
+    await scenario.run_for(minutes=1)
+
+    assert scenario.recoveries() == []
+    assert len(scenario.processes()) == 3
 
 
 async def test_a_gang_that_its_user_makes_smaller_after_a_recovery_gives_back_the_spare_that_it_leaves() -> None:
@@ -129,7 +165,7 @@ async def test_a_gang_that_its_user_makes_smaller_after_a_recovery_gives_back_th
     await scenario.run_until(Phase.RECOVERED)
     assert scenario.pool() == []
 
-    scenario.patch_job({"spec": {"parallelism": 1, "completions": 1}})
+    scenario.resize(1)
     await scenario.run_for(minutes=5)
 
     assert scenario.pool() == ["node-2"]
@@ -137,11 +173,11 @@ async def test_a_gang_that_its_user_makes_smaller_after_a_recovery_gives_back_th
 
 async def test_a_gang_that_its_user_makes_larger_after_a_recovery_gets_a_slot_for_the_new_member() -> None:
     scenario = Scenario(ranks=2, spares=1)
-    scenario.patch_job({"spec": {"parallelism": 1, "completions": 1}})
+    scenario.resize(1)
     await scenario.run_for(minutes=2)
     scenario.crash(0)
     await scenario.run_until(Phase.RECOVERED)
-    scenario.patch_job({"spec": {"parallelism": 2, "completions": 2}})
+    scenario.resize(2)
     await scenario.run_for(minutes=2)
 
     assert scenario.places() == {"0": "node-0", "1": "node-1"}

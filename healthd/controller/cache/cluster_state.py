@@ -177,10 +177,14 @@ class ClusterState:
         if not items and not known:
             return
         there = {_key_of(item): item for item in items}
+        if kind is Pod:
+            self._find_deleted(items)
         for key, item in there.items():
             if not _is_same_version(item, known.get(key)):
                 self.upsert(item)
         as_of = _number(version)
+        if kind is Pod:
+            self._resized_away.list_pods(as_of)
         for last in [obj for key, obj in known.items() if key not in there]:
             if not as_of or _version(last) <= as_of:
                 self.remove(last, as_of)
@@ -396,9 +400,19 @@ class ClusterState:
         if new is not None:
             self.roots[key_of(new.ref)] = new
             self._mark([key_of(new.ref)])
-        if old is not None and new is not None and (old.world, old.indexes) != (new.world, new.indexes):
-            here, gone = (places.get(key_of(new.ref), {}).values() for places in (self._members, self._deleted_of))
+        if old is None or new is None:
+            return
+        here, gone = (places.get(key_of(new.ref), {}).values() for places in (self._members, self._deleted_of))
+        if (old.world, old.indexes) != (new.world, new.indexes):
             self._resized_away.resize(key_of(new.ref), old, new, here, gone)
+        if new.generation > old.generation + 1:
+            self._resized_away.miss(key_of(new.ref), old, new, here, gone)
+
+    def _find_deleted(self, pods: Iterable[Pod]) -> None:
+        """A list of all pods shows which of them are being deleted, and not since which version."""
+        for pod in pods:
+            if pod.metadata.deletion_timestamp is not None:
+                self._resized_away.find_deleted(self._candidate_gangs(pod), pod)
 
     def _place_beside(self, adapter: GangAdapter[Any], key: ObjectKey, obj: Any) -> None:
         """Mark dirty the gang that an object beside roots is about."""

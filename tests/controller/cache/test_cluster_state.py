@@ -255,10 +255,11 @@ def test_spares_claims_and_quarantines_are_counted_as_they_change() -> None:
     assert cluster_state.get(Node, ObjectKey("", "node-a")) is not None
 
 
-def sized(members: int, version: int) -> Job:
+def sized(members: int, version: int, generation: int = 0) -> Job:
     """The gang with another number of members."""
     spec = msgspec.structs.replace(JOB.spec, parallelism=members, completions=members)
-    job: Job = stored(msgspec.structs.replace(JOB, spec=spec), version)
+    meta = msgspec.structs.replace(JOB.metadata, generation=generation)
+    job: Job = stored(msgspec.structs.replace(JOB, metadata=meta, spec=spec), version)
     return job
 
 
@@ -306,6 +307,61 @@ def test_the_watch_of_pods_may_be_behind_that_of_a_gang_whose_size_changes(delet
     cluster_state.remove(ranked(1, deleted_at, deletion_timestamp=START), deleted_at + 1)
 
     assert set(cluster_state.view(gang_ref(JOB)).resized_away) == known
+
+
+EVICTED = PodStatus(phase="Running", conditions=[Condition(type="DisruptionTarget", status="True")])
+
+
+def deleted(version: int, status: PodStatus | None = None) -> Pod:
+    """The second member, whose deletion has begun."""
+    pod = ranked(1, version, deletion_timestamp=START)
+    return msgspec.structs.replace(pod, status=status or pod.status)
+
+
+@pytest.mark.parametrize("first", ["the root", "the pod"])
+@pytest.mark.parametrize(
+    ("generation", "pod", "known"),
+    [
+        pytest.param(3, deleted(3), {"uid-train-1"}, id="while something was not seen: it may have been smaller"),
+        pytest.param(2, deleted(3), set(), id="while its one change was seen: the others wait for it"),
+        pytest.param(3, deleted(5), set(), id="after that: the others wait for it"),
+        pytest.param(3, deleted(3, EVICTED), set(), id="by an eviction: the others wait for it"),
+    ],
+)
+def test_a_gang_may_have_been_smaller_between_two_lists(first: str, generation: int, pod: Pod, known: set[str]) -> None:
+    cluster_state = a_cluster_state(sized(2, 1, generation=1), ranked(0), ranked(1))
+    root = sized(2, 4, generation=generation)
+    for seen in (root, pod) if first == "the root" else (pod, root):
+        cluster_state.upsert(seen)
+    cluster_state.remove(pod)
+
+    assert set(cluster_state.view(gang_ref(JOB)).resized_away) == known
+
+
+@pytest.mark.parametrize(
+    ("seen_alive", "known"),
+    [
+        pytest.param(3, {"uid-train-1"}, id="it may have been deleted while the gang was smaller"),
+        pytest.param(4, set(), id="it was still there when the gang was larger again"),
+    ],
+)
+def test_a_list_does_not_show_in_which_version_a_member_was_deleted(seen_alive: int, known: set[str]) -> None:
+    cluster_state = a_cluster_state(sized(2, 1, generation=1), ranked(0), ranked(1))
+    cluster_state.upsert(sized(2, 4, generation=3))
+    cluster_state.replace(Pod, [ranked(0), ranked(1)], str(seen_alive))
+    cluster_state.replace(Pod, [ranked(0), deleted(6)], "6")
+
+    assert set(cluster_state.view(gang_ref(JOB)).resized_away) == known
+
+
+@pytest.mark.parametrize("deleted_at", [2, 3])
+def test_a_member_that_was_gone_before_the_next_list_of_its_gang(deleted_at: int) -> None:
+    cluster_state = a_cluster_state(sized(2, 2, generation=1), ranked(0), ranked(1))
+    cluster_state.upsert(deleted(deleted_at))
+    cluster_state.remove(deleted(deleted_at))
+    cluster_state.upsert(sized(2, 4, generation=3))
+
+    assert set(cluster_state.view(gang_ref(JOB)).resized_away) == ({"uid-train-1"} if deleted_at > 2 else set())
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ def a_hang(hang: SilenceMode | None = None) -> GangView:
 
 def with_record(view: GangView, record: Silence | None) -> GangView:
     assert view.root is not None
-    return replace(view, root=replace(view.root, silence=record))
+    return msgspec.structs.replace(view, root=replace(view.root, silence=record))
 
 
 def problems(view: GangView, later: timedelta = timedelta(0)) -> list[Problem]:
@@ -75,7 +75,7 @@ def test_what_its_owner_wrote_is_no_alert() -> None:
     assert view.root is not None
     assert view.root.silence is not None
 
-    assert problems(replace(view, health={})) == []
+    assert problems(msgspec.structs.replace(view, health={})) == []
     assert problems(with_record(view, msgspec.structs.replace(view.root.silence, since=ago(3000)))) == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -418,7 +417,7 @@ def test_a_member_that_went_because_the_gang_was_made_smaller_for_a_while_is_no_
     let_go = {gone.metadata.uid, going.metadata.uid}
 
     assert len(find_faults(view, HANG, NOW)) == 2
-    assert find_faults(dataclasses.replace(view, resized_away=let_go), HANG, NOW) == []
+    assert find_faults(msgspec.structs.replace(view, resized_away=let_go), HANG, NOW) == []
 
 
 def test_what_a_pod_says_is_kept_in_short() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -174,9 +173,11 @@ def test_a_launcher_that_idles_hides_no_hang(view: GangView) -> None:
 
 def test_a_launcher_is_no_witness_of_a_hang() -> None:
     silent = with_launcher(LAUNCHER, of_launcher(LAUNCHER))
-    ended = replace(silent, pods=(*(a_rank(n, container=GPU, phase="Succeeded") for n in range(2)), LAUNCHER))
+    ended = msgspec.structs.replace(
+        silent, pods=(*(a_rank(n, container=GPU, phase="Succeeded") for n in range(2)), LAUNCHER)
+    )
 
-    assert seen(replace(silent, health={"node-2": silent.health["node-2"]})) is None
+    assert seen(msgspec.structs.replace(silent, health={"node-2": silent.health["node-2"]})) is None
     assert ranks(ended) == []
     assert seen(ended) is None
 
@@ -262,7 +263,7 @@ def test_a_large_gang_is_judged_whole() -> None:
     one_works = {**health, "node-299": a_report(299, a_rhythm(299, state=MemberState.WORKING, since=None))}
 
     assert seen(view) is not None
-    assert seen(replace(view, health=one_works)) is None
+    assert seen(msgspec.structs.replace(view, health=one_works)) is None
 
 
 def four_ranks(*activities: PodActivity | None) -> GangView:

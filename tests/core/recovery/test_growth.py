@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from healthd.core.api import Attempt, Cause, ChosenCheckpoint, FencedPod, Node, Recovery, RecoveryStatus, Shrunk
 from healthd.core.api.model import CauseKind, Phase
