@@ -158,10 +158,10 @@ class ExpectedFindings:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules = {rule.name: rule for rule in rules}
-        self._about: dict[str, list[Rule]] = {}
-        """By the name of the reading that they are about."""
+        self._about: dict[str, list[tuple[Rule, Callable[..., bool | None]]]] = {}
+        """By the name of the reading that they are about, with the function that applies their test."""
         for rule in self._rules.values():
-            self._about.setdefault(rule.reads, []).append(rule)
+            self._about.setdefault(rule.reads, []).append((rule, _IS_BAD[type(rule.test)]))
         self._sources: dict[str, SourceHistory] = {}
 
     def copy(self) -> ExpectedFindings:
@@ -176,7 +176,7 @@ class ExpectedFindings:
             return
         source_history = self._sources.setdefault(sample.source, SourceHistory(sample.at))
         now = source_history.time_of(sample.at)
-        shown = {place_of(reading): reading.value for reading in sample.readings}
+        shown = {(reading.name, reading.device, reading.part): reading.value for reading in sample.readings}
         histories = source_history.histories
         for place in histories.keys() - shown.keys():
             del histories[place]
@@ -184,8 +184,8 @@ class ExpectedFindings:
             _take(histories, place, value, now)
         for place, history in histories.items():
             if history.is_read:
-                for rule in self._about.get(place[0], ()):
-                    _judge(rule, place, histories, history, now)
+                for rule, is_bad in self._about.get(place[0], ()):
+                    _judge(rule, is_bad(rule.test, place, histories, history, now), history, now)
 
     def last(self, source: str, place: Place) -> float | str | None:
         """What this reading was at the last sample of its source; None where it was not there."""
@@ -237,8 +237,7 @@ def _take(histories: dict[Place, ReadingHistory], place: Place, value: float | s
         histories[place] = ReadingHistory(value, now, float(value) if isinstance(value, int | float) else 0.0)
 
 
-def _judge(rule: Rule, place: Place, histories: Histories, history: ReadingHistory, now: datetime) -> None:
-    is_bad = _IS_BAD[type(rule.test)](rule.test, place, histories, history, now)
+def _judge(rule: Rule, is_bad: bool | None, history: ReadingHistory, now: datetime) -> None:
     side = history.sides.get(rule.name)
     if side is None:
         side = history.sides[rule.name] = Side(False, now, now)
@@ -262,12 +261,16 @@ def _is_not(test: IsNot, _: Place, __: Histories, history: ReadingHistory, ___: 
 
 
 def _grows(test: Grows, _: Place, __: Histories, history: ReadingHistory, now: datetime) -> bool:
+    if not history.growths:
+        return False
     since = now - test.within
     late = any(end > since and amount for _, end, amount in history.growths)
     return history.grown(since) >= test.by or (test.by <= 1 and late)
 
 
 def _changes(test: Changes, _: Place, __: Histories, history: ReadingHistory, now: datetime) -> bool:
+    if not history.changes:
+        return False
     since = now - test.within
     return sum(change > since for change in history.changes) >= test.times
 

@@ -98,9 +98,12 @@ class _Followed:
     @property
     def needs_judging(self) -> bool:
         """True also when the value stays: a window may end, or a state may have held for long enough."""
-        return (
-            self.is_new or not self.series.is_calm or any(state.is_bad or not state.is_known for state in self.states)
-        )
+        if self.is_new or not self.series.is_calm:
+            return True
+        for state in self.states:  # not `any`: this is asked of every reading of every sample
+            if state.is_bad or not state.is_known:
+                return True
+        return False
 
 
 _Place = tuple[str, str]
