@@ -112,7 +112,7 @@ class Machine:
 
     def running(self) -> list[Process]:
         """Every process that can still write."""
-        return [process for process in self.processes.values() if process.may_write]
+        return [process for process in self.processes.values() if not process.ended]
 
 
 class Machines:
@@ -132,8 +132,9 @@ class Machines:
 
     def processes(self, gang: str, root: str = "") -> list[Process]:
         """Every process of *gang* that can still write; of its *root* alone, if given."""
-        found = [p for machine in self.all.values() for p in machine.running() if p.gang == gang]
-        return [p for p in found if p.root == root] if root else found
+        every = [process for machine in self.all.values() for process in machine.processes.values()]
+        found = [process for process in every if not process.ended and process.gang == gang]
+        return [process for process in found if process.root == root] if root else found
 
     def reboot(self, name: str) -> None:
         """The machine goes down and comes up again, with an empty log."""
@@ -148,7 +149,7 @@ class Machines:
     def work(self, now: datetime) -> None:
         """Let every kubelet look at its pods, and every node report."""
         for machine in self.all.values():
-            for process in machine.running():
+            for process in machine.processes.values():
                 if process.ends_at is not None and process.ends_at <= now:
                     process.ended = True
         pods: dict[str, list[Pod]] = {}
@@ -183,10 +184,11 @@ class Machines:
         at_once(self._truth.patch(Node, machine.name, {"status": status}, subresource="status"))
 
     def _look_after(self, machine: Machine, pods: list[Pod], now: datetime) -> None:
-        known = {pod.metadata.uid for pod in pods}
-        for process in machine.running():
-            if process.uid not in known:
-                process.ended, process.exit_code = True, 137
+        if machine.processes:
+            known = {pod.metadata.uid for pod in pods}
+            for process in machine.running():
+                if process.uid not in known:
+                    process.ended, process.exit_code = True, 137
         for pod in pods:
             self._sync(machine, pod, now)
 

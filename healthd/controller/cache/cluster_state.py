@@ -92,6 +92,7 @@ class ClusterState:
         self._followers: list[set[GangKey]] = []
         self._isolation = isolation or Isolation()
         self._objects: dict[type[Slim], dict[ObjectKey, Any]] = defaultdict(dict)
+        self._listed_at: dict[type[Slim], str] = {}
         self._ends: dict[tuple[type[Slim], ObjectKey], int] = {}
         self._claims: dict[ObjectKey, tuple[GangKey, ...]] = {}
         self._members: dict[GangKey, dict[ObjectKey, Pod]] = defaultdict(dict)
@@ -173,9 +174,10 @@ class ClusterState:
 
     def replace(self, kind: type[Slim], items: Sequence[Any], version: str) -> None:
         """Replace all objects of *kind* with *items*, a complete list as of *version*."""
+        if version and version == self._listed_at.get(kind):
+            return  # nothing has changed since the last list; what was written since is newer, and stays
+        self._listed_at[kind] = version
         known = self._objects[kind]
-        if not items and not known:
-            return
         there = {_key_of(item): item for item in items}
         if kind is Pod:
             self._find_deleted(items)
