@@ -101,6 +101,7 @@ class ControllerDaemon:
         self._namespace = dependencies.namespace
         self._wake = asyncio.Event()
         self._wake_alerts = asyncio.Event()
+        self._wake_remediations = asyncio.Event()
         self._stop = asyncio.Event()
         self._page: WebPage | None = None
         self._announcer = Announcer(
@@ -124,6 +125,7 @@ class ControllerDaemon:
     def _changed(self) -> None:
         self._wake.set()
         self._wake_alerts.set()
+        self._wake_remediations.set()
         if self._page is not None:
             self._page.changed()
 
@@ -252,6 +254,8 @@ class ControllerDaemon:
             metrics=self.metrics,
             announce=self._announcer,
             trouble=self._informers.trouble,
+            wake=self._wake_remediations,
+            together=in_parallel(),
         )
 
     def _alerts(self) -> Alerts:

@@ -8,7 +8,7 @@ from typing import Any
 
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, Reader
-from healthd.controller.fresh_reads import GatherReads, one_by_one
+from healthd.controller.fresh_reads import Gather, one_by_one
 from healthd.controller.ports import Activity, Checkpoints, NoActivity, UnknownWitnesses, Witnesses
 from healthd.core.backoff import Jitter, no_jitter
 from healthd.gangs.adapter import GangAdapter
@@ -33,7 +33,7 @@ class ReconcilerDependencies:
     """Agents report what pods do. `healthd run` samples its ranks itself, and records their silence."""
     activity: Activity = field(default_factory=NoActivity)
     witnesses: Witnesses = field(default_factory=UnknownWitnesses)
-    together: GatherReads = one_by_one
+    together: Gather = one_by_one
     """How several reads are made at once."""
     jitter: Jitter = no_jitter
     announce: Announce = silently

@@ -52,15 +52,15 @@ log = structlog.get_logger()
 T = TypeVar("T", bound=Slim)
 A = TypeVar("A")
 
-GatherReads = Callable[[Sequence[Callable[[], Awaitable[Any]]]], Awaitable[list[Any]]]
-"""How several reads are made at once."""
+Gather = Callable[[Sequence[Callable[[], Awaitable[Any]]]], Awaitable[list[Any]]]
+"""How several pieces of work are done at once, such as reads."""
 LIST_FROM = 0.25
 """From this share of all nodes on, one list is cheaper than a request for each node."""
 
 
-async def one_by_one(reads: Sequence[Callable[[], Awaitable[A]]]) -> list[A]:
-    """Make the reads one after the other."""
-    return [await read() for read in reads]
+async def one_by_one(works: Sequence[Callable[[], Awaitable[A]]]) -> list[A]:
+    """Do them one after the other."""
+    return [await work() for work in works]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class FreshReader:
         cluster: Cluster,
         cluster_state: ClusterState,
         adapters: Mapping[str, GangAdapter[Any]],
-        together: GatherReads,
+        together: Gather,
         faults: Callable[[GangView], Collection[Cause]],
     ) -> None:
         self._cluster = cluster

@@ -14,7 +14,7 @@ import structlog
 from healthd.clock import Clock
 from healthd.cluster.waiting import first
 from healthd.controller.cache.cluster_state import GangKey
-from healthd.controller.fresh_reads import GatherReads
+from healthd.controller.fresh_reads import Gather
 from healthd.controller.reconciler import Reconciler
 
 log = structlog.get_logger()
@@ -114,7 +114,7 @@ class WorkQueue:
         return not trouble
 
 
-def in_parallel(limit: int = READS_AT_ONCE) -> GatherReads:
+def in_parallel(limit: int = READS_AT_ONCE) -> Gather:
     """Several reads at the same time, up to *limit*."""
 
     async def together(reads: Sequence[Callable[[], Awaitable[Any]]]) -> list[Any]:

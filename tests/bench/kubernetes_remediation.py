@@ -20,7 +20,7 @@ import json
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from itertools import pairwise
 from statistics import median
@@ -28,7 +28,7 @@ from typing import Any
 
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster, NotFound
-from healthd.core.api import ANNOTATION_QUARANTINE, Node, NodeRemediation, Pod
+from healthd.core.api import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, Node, Pod
 from healthd.core.config import GiveBack, LogFormat, LogLevel, QuarantinePolicy
 from healthd.core.remediation.check_summary import CheckSummary, fitted
 from healthd.core.remediation.node_check import CONTAINER, NAMESPACE
@@ -48,6 +48,9 @@ HANDS = f"""
   verb: patch
   body: {{metadata: {{annotations: {{{ASKED}: "${{attempt}}"}}}}}}
 """
+FAULT, OUT, REQUESTED, BOOTED = "fault", "out of service", "reboot asked for", "booted"
+CHECKED, PASSED, DECLARED, BACK = "pod of the check", "it passed", "declared repaired", "back in service"
+MOMENTS = (FAULT, OUT, REQUESTED, BOOTED, CHECKED, PASSED, DECLARED, BACK)
 CONFIG = """
 quarantine: {{budget: {count}, give_back: repaired}}
 remediation:
@@ -97,6 +100,8 @@ class Site:
         self.members: dict[str, Member] = {}
         self.returned = {name: asyncio.Event() for name in names}
         self.out = {name: asyncio.Event() for name in names}
+        self.moments: dict[str, dict[str, float]] = {name: {} for name in names}
+        """By node: when each of `MOMENTS` was first seen, by the monotonic clock."""
 
     async def join(self, name: str) -> None:
         """A node joins, with its agent."""
@@ -131,17 +136,26 @@ class Site:
 
     def _see(self, node: Node) -> None:
         name, notes = node.metadata.name, node.metadata.annotations
+        if ANNOTATION_REPAIRED in notes:
+            self._note(name, DECLARED)
         if ANNOTATION_QUARANTINE in notes:
+            self._note(name, OUT)
             self.out[name].set()
         elif self.out[name].is_set() and not node.spec.unschedulable:
+            self._note(name, BACK)
             self.returned[name].set()
         if (asked := notes.get(ASKED)) and f"{name} {asked}" not in self._asked:
+            self._note(name, REQUESTED)
             self._asked.add(f"{name} {asked}")
             self._tasks.create_task(self._reboot(name))
+
+    def _note(self, name: str, moment: str) -> None:
+        self.moments[name].setdefault(moment, time.monotonic())
 
     async def _reboot(self, name: str) -> None:
         await asyncio.sleep(self._args.reboot)
         await self.boot(name)
+        self._note(name, BOOTED)
 
     async def follow_checks(self) -> None:
         """Start and end the checks, and let go of those that are deleted."""
@@ -154,6 +168,7 @@ class Site:
                     self._tasks.create_task(self._let_go(pod))
                 elif pod is not None and pod.metadata.uid not in self._began:
                     self._began.add(pod.metadata.uid)
+                    self._note(pod.spec.node_name, CHECKED)
                     self._tasks.create_task(self._check(pod))
 
     async def _check(self, pod: Pod) -> None:
@@ -174,6 +189,7 @@ class Site:
             await self._cluster.patch(
                 Pod, pod.metadata.name, {"status": status}, namespace=NAMESPACE, subresource="status"
             )
+            self._note(name, PASSED)
 
     async def _let_go(self, pod: Pod) -> None:
         with suppress(NotFound):
@@ -181,10 +197,10 @@ class Site:
 
     async def breaks(self, name: str) -> float:
         """Seconds until it is back."""
-        start = time.monotonic()
+        self._note(name, FAULT)
         self.members[name].hear(FALLEN_OFF)
         await self.returned[name].wait()
-        return time.monotonic() - start
+        return self.moments[name][BACK] - self.moments[name][FAULT]
 
 
 async def measure(control_plane: ControlPlane, args: argparse.Namespace) -> tuple[list[float], dict[str, float]]:
@@ -198,7 +214,7 @@ async def measure(control_plane: ControlPlane, args: argparse.Namespace) -> tupl
         await asyncio.sleep(1)
         await site.breaks(names[0])
         taken = await asyncio.gather(*(_later(site, name, at * args.apart) for at, name in enumerate(names[1:])))
-        steps = phases((await cluster.list(NodeRemediation)).items)
+        steps = phases(site.moments[name] for name in names[1:])
         for task in (*following, *site._agents.values()):
             task.cancel()
     return taken, steps
@@ -209,21 +225,12 @@ async def _later(site: Site, name: str, delay: float) -> float:
     return await site.breaks(name)
 
 
-def phases(records: Sequence[NodeRemediation]) -> dict[str, float]:
-    """Where the time goes, by what the records say: medians of the seconds between two times of each."""
+def phases(seen: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Where the time goes: medians of the seconds between two of the moments of each node."""
     seconds: dict[str, list[float]] = defaultdict(list)
-    for record in records:
-        for attempt in record.status.attempts:
-            times = [
-                ("recorded → request seen", attempt.at),
-                ("request → proof", attempt.written_at),
-                ("proof → check passed", attempt.proven_at),
-                ("check passed → seen in service", attempt.ended_at),
-                ("", record.status.returned_at),
-            ]
-            for (what, at), (_, then) in pairwise(times):
-                if at is not None and then is not None:
-                    seconds[what].append((then - at).total_seconds())
+    for times in seen:
+        for before, after in pairwise(MOMENTS):
+            seconds[f"{before} → {after}"].append(times[after] - times[before])
     return {what: round(median(each), 2) for what, each in seconds.items()}
 
 
@@ -240,7 +247,7 @@ def report(args: argparse.Namespace, taken: list[float], steps: dict[str, float]
         "seconds of a reboot": args.reboot,
         "seconds of a check": args.check,
         "back in service": spread(taken),
-        "where the time goes": steps,
+        "where the time goes, medians": steps,
         "all": [round(each, 2) for each in taken],
         "goal": "p50 at most 60 s, p99 at most 80 s",
         "machine": machine(),

@@ -3,22 +3,27 @@ The loop of all nodes that are out of service: observe, decide, act, record.
 
 It runs beside the loop of the gangs, in a task of its own, and no recovery waits for it. A node is looked at while it
 is in quarantine or its record says that something goes on. Each look reads everything again, and moves on until only
-waiting is left. What is in memory are a few times: another controller goes on from the records.
+waiting is left. Many nodes are looked at side by side. What is in memory are a few times: another controller goes on
+from the records.
 
 While no node is out of service, and no record says that something goes on, the loop asks the cluster for nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 import structlog
 
 from healthd.clock import Clock
 from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Conflict, Forbidden, Invalid, NotFound, Unusable
+from healthd.cluster.waiting import first
 from healthd.controller.cache.cluster_state import ClusterState
+from healthd.controller.fresh_reads import Gather, one_by_one
 from healthd.controller.remediation.act import Actor
 from healthd.controller.remediation.metrics import measure_nodes, measure_step
 from healthd.controller.remediation.node_checks import NodeChecks
@@ -37,7 +42,9 @@ from healthd.telemetry.metrics import Metrics
 log = structlog.get_logger()
 
 EVERY = timedelta(seconds=5)
-"""Between two passes, and between two looks at a node on which something goes on."""
+"""Between two looks at a node on which something goes on, and between two passes where nothing changes."""
+GAP = timedelta(milliseconds=250)
+"""Between two passes. In a large cluster something changes all the time."""
 SLOWLY = timedelta(minutes=1)
 """Between two looks at a node for which only a person, or the end of its probation, is awaited."""
 SELDOM = timedelta(minutes=10)
@@ -58,7 +65,10 @@ class _Looked(NamedTuple):
 
 
 class Remediations:
-    """The life of every node after a fault. For one leader. It pauses while *trouble* says not to trust the cache."""
+    """
+    The life of every node after a fault. For one leader. It pauses while *trouble* says not to trust the cache. *wake*
+    is set after each change of the cluster state; *together*: how several nodes are looked at.
+    """
 
     def __init__(
         self,
@@ -72,6 +82,8 @@ class Remediations:
         metrics: Metrics,
         announce: Announce = silently,
         trouble: Callable[[], str | None] = lambda: None,
+        wake: asyncio.Event | None = None,
+        together: Gather = one_by_one,
     ) -> None:
         self._cluster = cluster
         self._clock = clock
@@ -80,6 +92,8 @@ class Remediations:
         self._metrics = metrics
         self._announce = announce
         self._trouble = trouble
+        self._wake = wake or asyncio.Event()
+        self._together = together
         self._observer = Observer(cluster, clock, config, requests, namespace=namespace)
         self._checks = NodeChecks(cluster, config.remediation, requests.own_image)
         self._requests = requests
@@ -98,9 +112,11 @@ class Remediations:
         while not await self.load():
             await self._clock.sleep(LOAD_AGAIN)
         while True:
+            self._wake.clear()
             if not self._trouble():
                 await self.look()
-            await self._clock.sleep(EVERY)
+            await self._clock.sleep(GAP)
+            await first(self._wake.wait(), self._clock.sleep(self._rest()))
 
     async def load(self) -> bool:
         """
@@ -124,11 +140,14 @@ class Remediations:
         """Look at every node that is due."""
         now = self._clock.now()
         nodes = self._active | self._cluster_state.quarantined_nodes
-        for name in sorted(nodes):
-            if self._is_due(name, now):
-                await self._guarded(name)
+        await self._together([partial(self._guarded, name) for name in sorted(nodes) if self._is_due(name, now)])
         self._looked = {name: looked for name, looked in self._looked.items() if name in nodes}
         measure_nodes(self._metrics, self._statuses, self._cluster_state.nodes)
+
+    def _rest(self) -> timedelta:
+        """Time until a node is due, if nothing changes."""
+        first_due = min((looked.next - self._clock.now() for looked in self._looked.values()), default=EVERY)
+        return max(timedelta(0), min(first_due, EVERY))
 
     def _is_due(self, name: str, now: datetime) -> bool:
         looked = self._looked.get(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from healthd.core.api.names import ANNOTATION_REPAIRED, LABEL_PROBATION
+from healthd.core.api.names import LABEL_PROBATION
 from healthd.core.api.remediations import NodePhase, RungAttempt, RungOutcome
 from healthd.core.config.durations import format_duration
 from healthd.core.remediation.actions import EndProbation, GiveBack, StartCheck
@@ -123,7 +123,7 @@ def _given_back(s: NodeSituation) -> Decision:
         message = f"{newer} came again after the check"
         attempts = s.amended(outcome=RungOutcome.NO_HELP, message=message)
         return s.enter(NodePhase.DRAINED, message, attempts=attempts, checked_at=None)
-    if s.node.metadata.annotations.get(ANNOTATION_REPAIRED, "") == checked_at.isoformat():
+    if s.is_declared:
         return _awaits_its_agent(s)
     return Decision(action=GiveBack(checked_at), reason="the check passed")
 

@@ -8,12 +8,12 @@ once for one fault, one for which the site has no hand is skipped, and above the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from healthd.core.api import MachineHistory
 from healthd.core.api.model import Finding, RepairAction
-from healthd.core.api.remediations import Rung, RungAttempt
+from healthd.core.api.remediations import Rung, RungAttempt, RungOutcome
 from healthd.core.remediation.limits import is_forgiven
 from healthd.core.remediation.situation import Hand, NodeSituation
 
@@ -60,11 +60,16 @@ def next_step(s: NodeSituation) -> Step:
     if height(s.status.least) > height(start):
         start, why = s.status.least, f"less than {s.status.least} did not last"
     tried = {each.rung: each for each in s.status.attempts if _counts(s, each)}
-    if tried:
+    if tried and not _is_only_checked(s, start, tried):
         highest = max(tried, key=height)
         if height(highest) >= height(start):
             start, why = above(highest), f"{highest} did not help: {tried[highest].message}"
     return _available(start, why, s.hands)
+
+
+def _is_only_checked(s: NodeSituation, start: Rung, tried: Collection[Rung]) -> bool:
+    """Nothing stands after a rung that helped: another remediator took the node before it was given back."""
+    return start is Rung.NONE and Rung.NONE not in tried and s.status.attempts[-1].outcome is RungOutcome.HELPED
 
 
 def first_rung(findings: Iterable[Finding], history: MachineHistory | None) -> tuple[Rung, str]:

@@ -12,6 +12,8 @@ from healthd.core.remediation.proof import proof_of
 from healthd.core.remediation.situation import Decision, NodeSituation, RequestSeen, bounded
 
 SLOT_RECHECK = timedelta(seconds=30)
+REPORTED_WITHIN = timedelta(minutes=1)
+"""An agent takes its node out at once, and reports the finding some seconds later. One that is silent may be dead."""
 
 
 def drained(s: NodeSituation) -> Decision:
@@ -20,6 +22,9 @@ def drained(s: NodeSituation) -> Decision:
         return s.wait("the cluster has no such Node")
     if s.occupants:
         return s.enter(NodePhase.QUARANTINED, f"{s.occupants[0]} runs on it")
+    left = REPORTED_WITHIN - (s.now - (s.status.phase_since or s.now))
+    if not s.is_reported and left > timedelta(0):
+        return s.wait("waits for the report of its agent, which says what to do", left)
     step = next_step(s)
     if step.rung is Rung.PERSON:
         return s.enter(NodePhase.AWAITING_PERSON, step.why)

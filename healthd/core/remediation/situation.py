@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from healthd.core.api import MachineHistory, Node, NodeHealth
 from healthd.core.api.model import Finding
+from healthd.core.api.names import ANNOTATION_REPAIRED
 from healthd.core.api.remediations import (
     MOST_ATTEMPTS,
     NodePhase,
@@ -181,6 +182,22 @@ class NodeSituation:
         """The findings that keep the node out of service."""
         findings = self.health.status.findings if self.health is not None else []
         return [each for each in findings if each.quarantines and each.cleared_at is None and not each.shadow]
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the agent has reported since the quarantine began. Both stamps are by its clock."""
+        report = self.health.status if self.health is not None else None
+        if self.quarantine is None or report is None:
+            return False
+        is_in_it = any(each.id == self.quarantine.finding for each in report.findings)
+        return is_in_it or (report.seen_at is not None and report.seen_at > self.quarantine.since)
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether the Node is declared repaired since the check that passed."""
+        checked_at = self.status.checked_at
+        notes = self.node.metadata.annotations if self.node is not None else {}
+        return checked_at is not None and notes.get(ANNOTATION_REPAIRED, "") == checked_at.isoformat()
 
     @property
     def boot_ids(self) -> tuple[str, ...]:

@@ -136,9 +136,16 @@ def _new_fault(s: NodeSituation) -> Decision | None:
 
 def _yielded(s: NodeSituation) -> Decision | None:
     """Another remediator took the node while healthd was at work on it."""
-    if not s.other_remediator or s.status.phase not in _UNDER_WAY or s.status.phase is NodePhase.QUARANTINED:
+    if not s.other_remediator or not _is_at_work(s):
         return None
     return _leave(s, NodePhase.QUARANTINED, f"{s.other_remediator} repairs this node; healthd waits until it is done")
+
+
+def _is_at_work(s: NodeSituation) -> bool:
+    """Also between a check that passed and the word to the agent. The agent may have acted on that word already."""
+    if s.status.phase is NodePhase.PROBATION:
+        return s.quarantine is not None and not s.is_declared
+    return s.status.phase in _UNDER_WAY and s.status.phase is not NodePhase.QUARANTINED
 
 
 def _leave(s: NodeSituation, phase: NodePhase, message: str, **changes: object) -> Decision:

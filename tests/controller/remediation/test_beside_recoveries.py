@@ -40,7 +40,7 @@ async def scenario() -> AsyncIterator[Replicas]:
 
 
 def finding_of_node() -> object:
-    return msgspec.to_builtins(a_finding())
+    return msgspec.to_builtins(msgspec.structs.replace(a_finding(), id="gpu/xid-79", device="gpu"))
 
 
 async def no_image() -> str:

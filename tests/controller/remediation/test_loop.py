@@ -290,10 +290,12 @@ async def test_a_record_that_cannot_be_read_holds_up_its_node_alone(site: Site) 
     assert [name.rpartition("-")[0] for name in await site.asked()] == ["healthd-gpu-18"]
 
 
-async def test_a_node_of_which_its_agent_says_nothing_is_only_checked(site: Site) -> None:
+async def test_a_node_of_which_its_agent_says_nothing_is_only_checked_after_a_while(site: Site) -> None:
     await site.breaks()
     await site.cluster.delete(NodeHealth, "gpu-17")
     await site.look(3)
+    assert await site.phase() is NodePhase.DRAINED
+    await site.after(MINUTE)
 
     assert await site.asked() == []
     assert "no finding stands any more" in (await site.status()).attempts[-1].why

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from healthd.core.api import Node, NodeHealth, NodeHealthStatus, NodeStatus, NodeSystemInfo, ObjectMeta
-from healthd.core.api.model import RepairAction
+from healthd.core.api.model import Finding, RepairAction
 from healthd.core.api.names import ANNOTATION_REPAIRED, LABEL_PROBATION
 from healthd.core.api.remediations import NodePhase, NodeRemediationStatus, Rung, RungOutcome
 from healthd.core.config.remediation import RemediationPolicy
@@ -98,6 +98,23 @@ def test_a_request_that_is_seen_is_not_written_again() -> None:
 
     assert status.attempts[-1].written_at == NOW
     assert decided(NodePhase.REMEDIATING, *status.attempts, requests=seen).action is None
+
+
+def test_a_rung_is_chosen_only_after_the_agent_has_reported_the_finding() -> None:
+    """It takes its node out at once, and reports seconds later. Without the finding, a check alone would follow."""
+
+    def after(seconds: int, *findings: Finding, reported_at: datetime) -> Decision:
+        status = NodeHealthStatus(findings=list(findings), seen_at=reported_at)
+        health = NodeHealth(metadata=ObjectMeta(name="gpu-17"), status=status)
+        return decided(NodePhase.DRAINED, health=health, status={"phase_since": NOW - timedelta(seconds=seconds)})
+
+    before, later = START - timedelta(seconds=5), START + timedelta(seconds=5)
+    waiting = recorded(after(1, reported_at=before))
+    assert (waiting.phase, waiting.attempts) == (NodePhase.DRAINED, [])
+    assert waiting.message.startswith("waits for the report of its agent")
+    assert recorded(after(1, a_finding(), reported_at=before)).attempts[-1].rung is Rung.REBOOT
+    assert recorded(after(1, reported_at=later)).attempts[-1].rung is Rung.NONE
+    assert recorded(after(120, reported_at=before)).attempts[-1].rung is Rung.NONE, "it may be dead"
 
 
 def test_another_boot_proves_a_reboot_and_leads_to_the_check() -> None:
@@ -328,6 +345,18 @@ def test_a_person_or_another_remediator_ends_what_is_under_way_and_the_request_i
     assert (status.phase, status.attempts[-1].outcome) == (phase, RungOutcome.WITHDRAWN)
     left = decided(phase, *status.attempts, requests=(RequestSeen(attempt=1),), **fields)
     assert isinstance(left.action, Withdraw)
+
+
+def test_another_remediator_that_comes_between_the_check_and_the_return_takes_the_node() -> None:
+    """It may reboot it, or find more: the check says nothing of the node after that."""
+    helped = an_attempt(outcome=RungOutcome.HELPED, ended_at=NOW, message="the check passed")
+    other: dict[str, Any] = {"other_remediator": "kured", "status": {"checked_at": NOW}}
+    declared = a_quarantined_node(annotations={ANNOTATION_REPAIRED: NOW.isoformat()})
+
+    assert recorded(decided(NodePhase.PROBATION, helped, **other)).phase is NodePhase.QUARANTINED
+    assert recorded(decided(NodePhase.PROBATION, helped, node=declared, **other)).phase is NodePhase.PROBATION
+    after = recorded(decided(NodePhase.DRAINED, helped, findings=[]))
+    assert after.attempts[-1].rung is Rung.NONE, "a check alone: nothing stands any more"
 
 
 def test_a_slot_that_is_not_needed_is_given_back() -> None:
