@@ -10,13 +10,13 @@ from typing import Any
 
 
 def spread(samples: Sequence[float], digits: int = 2) -> dict[str, float]:
-    """Median, 99th percentile and the worst of *samples*, and how many there are."""
+    """Median, 90th and 99th percentile and the worst of *samples*, and how many there are."""
     ordered = sorted(samples)
 
     def at(share: float) -> float:
         return round(ordered[min(len(ordered) - 1, int(len(ordered) * share))], digits)
 
-    return {"n": len(ordered), "p50": at(0.5), "p99": at(0.99), "max": round(ordered[-1], digits)}
+    return {"n": len(ordered), "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "max": round(ordered[-1], digits)}
 
 
 def peak_memory() -> int:

@@ -7,8 +7,11 @@ many seconds in rank VICTIM; pauses begin every AFTER seconds.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import socket
+import struct
 import sys
 import threading
 import time
@@ -53,6 +56,37 @@ def deadlock() -> None:
         theirs.acquire()
 
 
+def enter_another_collective(group: trainer.RankGroup) -> None:
+    """It takes what the others send for something else, and waits for more."""
+    while True:
+        trainer._receive(group._links[-1])
+
+
+def read_a_pipe() -> None:
+    """A file system that no longer answers: a read that never ends."""
+    reads, _ = os.pipe()
+    os.read(reads, 1)
+
+
+def drop_packets(group: trainer.RankGroup) -> None:
+    """A link that is lost in silence: what arrives is dropped and never acknowledged, and no connection is closed."""
+    drop_all = struct.pack("HBBI", _BPF_RETURN, 0, 0, 0)
+    in_memory = ctypes.create_string_buffer(drop_all)
+    program = struct.pack("HP", 1, ctypes.addressof(in_memory))
+    for link in group._links:
+        link.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
+
+
+def block_in_the_kernel() -> None:
+    """
+    State D, as when a device does not answer: a parent waits so for a child that shares its memory until it starts its
+    program. This child first opens a pipe that has no writer.
+    """
+    pipe = Path(sys.argv[-1]).with_name("pipe")
+    os.mkfifo(pipe)
+    os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, str(pipe), os.O_RDONLY, 0)])
+
+
 def evaluate() -> None:
     """Rank 0 reads and computes for a while; the others wait for it."""
     if trainer_rank():
@@ -85,7 +119,23 @@ def trainer_rank() -> int:
     return int(os.environ["RANK"])
 
 
-HANGS: dict[str, Callable[[], None]] = {"loader": sleep, "stop": stop, "spin": spin, "deadlock": deadlock}
+def alone(hang: Callable[[], None]) -> Callable[[trainer.RankGroup], None]:
+    """One that needs nothing of the other ranks."""
+    return lambda _: hang()
+
+
+HANGS: dict[str, Callable[[trainer.RankGroup], None]] = {
+    "stop": alone(stop),
+    "loader": alone(sleep),
+    "spin": alone(spin),
+    "collective": enter_another_collective,
+    "blackhole": drop_packets,
+    "file": alone(read_a_pipe),
+    "deadlock": alone(deadlock),
+    "device": alone(block_in_the_kernel),
+}
+_BPF_RETURN, _ATTACH_FILTER = 0x06, 26
+"""From <linux/filter.h> and <asm-generic/socket.h>."""
 PAUSES: dict[str, Callable[[], None]] = {"evaluate": evaluate, "save": save_slowly, "data": wait_for_data}
 
 
@@ -101,7 +151,7 @@ class Group(trainer.RankGroup):
             self._began = time.monotonic()
         passed = time.monotonic() - self._began
         if KIND in HANGS and passed > AFTER and self.rank == VICTIM and mine:
-            HANGS[KIND]()
+            HANGS[KIND](self)
         if KIND in PAUSES and passed > AFTER * (self._done + 1):
             self._done += 1
             PAUSES[KIND]()

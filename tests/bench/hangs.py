@@ -3,7 +3,8 @@ Hangs of `healthd run`: `python -m tests.bench.hangs [--rounds N] [--healthy SEC
 
 Each round starts the demo's trainer under `healthd run`, lets one rank hang at a random moment after its rhythm can be
 known, another rank and another kind each time, and waits for the warning. The clock starts at the last progress: the
-last step that rank 0 printed. It stops at the timestamp of the warning in healthd's log. Healthy runs have pauses
+last step that rank 0 printed. It stops at the timestamp of the warning in healthd's log, and once more at that of the
+line that names who is behind, or nobody. Stacks are read where py-spy is on the path. Healthy runs have pauses
 (an evaluation by one rank, a slow save, late data) and count every warning as false. The cost is that of sampling
 eight ranks, by the processor time of the sampler alone.
 """
@@ -41,7 +42,7 @@ GIVES_UP = 60.0
 
 
 async def one_run(kind: str, after: float, victim: int, ranks: int, pace: float, seconds: float) -> dict[str, Any]:
-    """Run for *seconds*, or until a hang is seen. Returns the warnings, and the seconds from the last progress."""
+    """Run for *seconds*, or until a hang is seen and located. Returns the warnings, and the seconds to each of them."""
     with tempfile.TemporaryDirectory(prefix="healthd-hangs-") as scratch:
         folder = Path(scratch)
         own = [sys.executable, "-m", "healthd.cli.main", "run", "--nproc", str(ranks), "--quiet", "--grace", "1s"]
@@ -51,20 +52,22 @@ async def one_run(kind: str, after: float, victim: int, ranks: int, pace: float,
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
         with (folder / "said").open("w") as said:
             run = await asyncio.create_subprocess_exec(*own, *places, "--", *command, env=environ, stderr=said)
-        until, warnings = time.monotonic() + seconds, list[dict[str, Any]]()
+        until, log = time.monotonic() + seconds, folder / "state" / "logs" / "healthd.log"
+        warnings, located = list[dict[str, Any]](), list[dict[str, Any]]()
         try:
-            while time.monotonic() < until and run.returncode is None and not (warnings and kind in HANGS):
+            while time.monotonic() < until and run.returncode is None and not (located and kind in HANGS):
                 await asyncio.sleep(0.5)
-                warnings = events(folder / "state" / "logs" / "healthd.log", "run.hangs")
+                warnings, located = events(log, "run.hangs"), events(log, "run.hang_located")
             last = (folder / "state" / "logs" / "attempt-0" / "rank-0.log").stat().st_mtime
-            begun = events(folder / "state" / "logs" / "healthd.log", "rank.started")
-            learned = events(folder / "state" / "logs" / "healthd.log", "run.rhythm_known")
-            known = [round(time_of(each) - time_of(begun[-1])) for each in learned]
+            begun, learned = events(log, "rank.started"), events(log, "run.rhythm_known")
+            known = [(round(time_of(each) - time_of(begun[-1])), each["period"]) for each in learned]
         finally:
             run.terminate()
             await run.wait()
         seen = [round(time_of(each) - last, 2) for each in warnings]
-        return {"kind": kind, "ranks": ranks, "pace": pace, "warnings": len(warnings), "seen": seen, "known": known}
+        named = {"named": [each["suspects"] for each in located], "located": [time_of(each) - last for each in located]}
+        what = {"kind": kind, "ranks": ranks, "victim": victim, "pace": pace, "warnings": len(warnings)}
+        return {**what, "seen": seen, **named, "known": known, "load": round(os.getloadavg()[0], 1)}
 
 
 def time_of(event: dict[str, Any]) -> float:
@@ -86,7 +89,7 @@ async def hangs(rounds: int, at_once: int, seed: int) -> dict[str, Any]:
     dice, gate = random.Random(seed), asyncio.Semaphore(at_once)
 
     async def one(number: int) -> dict[str, Any]:
-        kind, ranks = list(HANGS)[number % len(HANGS)], dice.choice([2, 3, 4])
+        kind, ranks = list(HANGS)[number % len(HANGS)], dice.choice([2, 3, 4, 6, 8])
         after, pace = LEARNS + dice.uniform(0, 5), dice.choice([0.1, 0.3, 1.0])
         victim = dice.randrange(ranks)
         async with gate:
@@ -95,13 +98,22 @@ async def hangs(rounds: int, at_once: int, seed: int) -> dict[str, Any]:
         return found
 
     found = await asyncio.gather(*(one(number) for number in range(rounds)))
-    seen = [each["seen"][0] for each in found if each["seen"]]
-    by_kind = {kind: spread([e["seen"][0] for e in found if e["kind"] == kind and e["seen"]] or [-1]) for kind in HANGS}
+    return {**summary(found), "by kind": {kind: summary([e for e in found if e["kind"] == kind]) for kind in HANGS}}
+
+
+def summary(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of injected hangs: how many were seen, how soon, and whether the right rank was named."""
+    seen = [each for each in found if each["seen"]]
+    right = [each for each in seen if each["named"][:1] == [[each["victim"]]]]
+    named = [each for each in seen if each["named"] and each["named"][0]]
     return {
         "hangs": len(found),
         "not seen": len(found) - len(seen),
-        "seconds": spread(seen or [-1]),
-        "by kind": by_kind,
+        "right rank": len(right),
+        "wrong rank": len(named) - len(right),
+        "no rank": len(seen) - len(named),
+        "seen after": spread([each["seen"][0] for each in seen] or [-1]),
+        "right rank after": spread([each["located"][0] for each in right] or [-1]),
     }
 
 
@@ -171,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         figures["injected"] = asyncio.run(hangs(args.rounds, args.at_once, args.seed))
     if args.healthy:
         figures["healthy"] = asyncio.run(healthy(args.healthy))
-    clock = {"start": "the last step that rank 0 printed", "end": "the timestamp of the warning"}
+    clock = {"start": "the last step that rank 0 printed", "end": "the timestamp of the warning, or of who is behind"}
     print(json.dumps({"clock": clock, "unit": "s", **figures, "machine": machine()}, indent=2))
     return 0
 
