@@ -52,16 +52,20 @@ class RealStage:
         self.until_running(0)
         self.until_saved(script.every)
 
-    def train(self, script: Script, *, deaf: bool = False, **options: object) -> None:
+    def train(
+        self, script: Script, *, deaf: bool = False, notes: Mapping[str, str] | None = None, **options: object
+    ) -> None:
         """
         Start the gang, one rank to a node, as a user does; *options* are further ones of the trainer.
 
-        Ranks that are *deaf* do not end when they are asked to.
+        Ranks that are *deaf* do not end when they are asked to. *notes* are further annotations of the gang.
         """
         self.script = script
         words = [*script.calm_arguments, "--pace", str(script.pace), "--checkpoint", f"{self._inside}/checkpoints"]
         further = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-        self._apply(_program(), self._job([*words, *further], {"DEAF": "yes"} if deaf else {}))
+        job = self._job([*words, *further], {"DEAF": "yes"} if deaf else {})
+        job["metadata"]["annotations"] |= notes or {}
+        self._apply(_program(), job)
 
     def hold_free(self, node: str) -> None:
         """Make *node* the one spare, once no earlier gang claims any."""
@@ -202,9 +206,12 @@ class RealStage:
         except LabError as error:
             return str(error)
 
+    def job(self) -> Json:
+        """The gang's root as the API server has it."""
+        return self.control_plane.api.get(f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{GANG}")
+
     def _job_conditions(self) -> set[str]:
-        status = self.control_plane.api.get(f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{GANG}")["status"]
-        return {each["type"] for each in status.get("conditions", []) if each["status"] == "True"}
+        return {each["type"] for each in self.job()["status"].get("conditions", []) if each["status"] == "True"}
 
     # How the gang is written ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,132 @@
+"""
+One rank of a real gang is stopped, so its peer waits for ever and nothing fails: agents and controller see it.
+
+Each rank computes all the time, without a rest between steps: beside other tests it still uses a good part of a core.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from healthd.clock import SystemClock
+from healthd.core.api import ANNOTATION_HANG, ANNOTATION_PROGRESS
+from healthd.core.recovery.progress import Progress, has_rhythm
+from healthd.local.demo.script import Script
+from tests.kubernetes.real.scenario import GANG, RANKS, RealStage
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.xdist_group("hang")]
+
+NEVER_SAVES = Script(ranks=RANKS, steps=10**9, every=10**9, pace=0)
+SAVES = Script(ranks=RANKS, steps=10**9, every=1000, pace=0.002)
+"""More than ten seconds between two saves: most of the time the newest one is known for a while."""
+SETTLED = timedelta(seconds=3)
+"""A rank that works for so long after a save is seen to: its agent samples it each second."""
+
+
+@pytest.fixture
+def stopped(real_stage: RealStage) -> Iterator[list[int]]:
+    """Processes that are stopped in the scenario: they go on afterwards, or they could not be ended in good time."""
+    pids: list[int] = []
+    yield pids
+    signal_all(pids, signal.SIGCONT)
+
+
+def test_gang_whose_rank_is_stopped_is_reported_until_it_works_again(real_stage: RealStage, stopped: list[int]) -> None:
+    until_none_sampled(real_stage)
+    real_stage.train(NEVER_SAVES)
+    until_rhythms_known(real_stage)
+
+    stop_one_rank(real_stage, stopped)
+    real_stage.until("its hang reported", lambda: messages(real_stage, "GangHangs"))
+    signal_all(stopped, signal.SIGCONT)
+    real_stage.until("the end of its hang reported", lambda: messages(real_stage, "GangHangOver"))
+
+    [hang], [over] = messages(real_stage, "GangHangs"), messages(real_stage, "GangHangOver")
+    assert hang.endswith("ranks 0, 1 sleep; healthd does nothing about it (hang.silence is tell)")
+    assert re.fullmatch(r"it works again after \d+ s without work", over)
+    assert real_stage.recoveries() == []
+    assert {life.attempt for life in real_stage.lives()} == {0}
+
+
+def test_gang_whose_rank_is_stopped_is_restarted_where_its_owner_asked_for_it(
+    real_stage: RealStage, stopped: list[int]
+) -> None:
+    real_stage.hold_free(real_stage.installation.names[-1])
+    until_none_sampled(real_stage)
+    real_stage.train(SAVES, notes={ANNOTATION_HANG: "restart"})
+    until_rhythms_known(real_stage)
+    real_stage.until("its saves known, and work since the last one", lambda: has_worked_since_it_saved(real_stage))
+
+    stop_one_rank(real_stage, stopped)
+    recovery = real_stage.until_phase("Recovered")
+
+    assert recovery["spec"]["cause"]["kind"] == "hang"
+    assert len(messages(real_stage, "GangHangs")) == 1
+    assert len(real_stage.recoveries()) == 1
+    assert set(real_stage.ranks_of(1)) == {"0", "1"}
+    assert real_stage.overlaps == []
+
+
+def stop_one_rank(real_stage: RealStage, stopped: list[int]) -> None:
+    """Stop all processes of one rank, as a debugger that was forgotten does; its kubelet sees nothing of it."""
+    life = real_stage.ranks_of(0)["1"]
+    pod = real_stage.pod_on(life.node)
+    stopped += real_stage.real_node(life.node).processes(pod["metadata"]["uid"])
+    signal_all(stopped, signal.SIGSTOP)
+
+
+def signal_all(pids: list[int], number: signal.Signals) -> None:
+    """Send it to those that still live."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def until_none_sampled(real_stage: RealStage) -> None:
+    """Return when no pod of an earlier scenario is left, so that a pod whose rhythm is known is a rank."""
+    names = real_stage.installation.names
+    real_stage.until("no rhythm known", lambda: not any(sampled_pods(real_stage, name) for name in names))
+
+
+def until_rhythms_known(real_stage: RealStage) -> None:
+    """Return when the agents know the rhythm of each rank. What they publish of it may come minutes later."""
+    real_stage.until_running(0)
+    nodes = real_stage.nodes_of(0)
+    real_stage.until("the rhythm of each rank known", lambda: all(sampled_pods(real_stage, name) for name in nodes))
+
+
+def sampled_pods(real_stage: RealStage, node: str) -> float:
+    """How many pods of *node* have a rhythm that its agent knows, by the metric that Prometheus reads."""
+    [pod] = real_stage.installation.pods("agent", node)
+    with urllib.request.urlopen(f"http://{pod['status']['podIP']}:9400/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("healthd_pods_sampled "))
+
+
+def has_worked_since_it_saved(real_stage: RealStage) -> bool:
+    """
+    Whether the controller knows the newest save and the usual pauses, and the ranks have worked for a while since.
+
+    A save that becomes known after the ranks fell silent would look like a sign of life.
+    """
+    note = real_stage.job()["metadata"]["annotations"].get(ANNOTATION_PROGRESS, "{}")
+    progress = msgspec.json.decode(note, type=Progress)
+    if progress.at is None or not has_rhythm(progress) or progress.step != real_stage.newest_step:
+        return False
+    return SystemClock().now() - progress.at > SETTLED
+
+
+def messages(real_stage: RealStage, reason: str) -> list[str]:
+    """What the Events about the gang say."""
+    about = ("Job", GANG)
+    found = [e for e in real_stage.events() if (e["involvedObject"]["kind"], e["involvedObject"]["name"]) == about]
+    return [each["message"] for each in found if each["reason"] == reason]
