@@ -23,7 +23,7 @@ from healthd.agent.judge import NodeFacts
 from healthd.agent.listen import Listener, common_cursor
 from healthd.agent.node_view import WatchedNode
 from healthd.agent.probing import Poll, Probe, Prober
-from healthd.agent.rhythms import RhythmSampler, SettledRhythms, Usages
+from healthd.agent.rhythms import AskProcesses, RhythmSampler, SettledRhythms, Usages, ask_none
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_when_woken
 from healthd.cluster.port import Cluster, ClusterError, Unusable
@@ -80,6 +80,8 @@ class NodeSources:
     """Raises CannotRead."""
     pod_usages: Usages | None = None
     """What the pods use. None: their rhythm is not learned."""
+    ask_processes: AskProcesses = ask_none
+    """What the processes of quiet pods do, where the component `hang-evidence` says it."""
     read_nics: Callable[[], Sequence[Nic]] = tuple
     """Raises OSError."""
     make_probes: Callable[[Sequence[Device], Sequence[Nic]], Sequence[Probe]] = no_probes
@@ -199,7 +201,7 @@ class AgentDaemon:
         )
         if self._sources.pod_usages is None:
             return [pods]
-        sampler = RhythmSampler(self._sources.pod_usages)
+        sampler = RhythmSampler(self._sources.pod_usages, self._sources.ask_processes)
         rhythms = Poll(
             name="rhythms",
             every=lambda: sampler.every,

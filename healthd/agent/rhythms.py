@@ -7,11 +7,12 @@ its nodes in the same second: each agent waits a moment of its own, and then rep
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from healthd.core.api import PodRhythm
+from healthd.core.api.health import PodProcess
 from healthd.core.backoff import Jitter
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
@@ -39,11 +40,21 @@ class Usages(Protocol):
         ...
 
 
+AskProcesses = Callable[[Collection[str]], Mapping[str, PodProcess]]
+"""What the processes of these pods do, by uid. It blocks for seconds at most, and raises nothing."""
+
+
+def ask_none(uids: Collection[str]) -> Mapping[str, PodProcess]:  # noqa: ARG001 - an AskProcesses
+    """Without the component `hang-evidence` no process is known."""
+    return {}
+
+
 class RhythmSampler:
     """Samples the pods that are busy enough. Its calls block and come from one thread at a time."""
 
-    def __init__(self, usages: Usages) -> None:
+    def __init__(self, usages: Usages, ask: AskProcesses = ask_none) -> None:
         self._usages = usages
+        self._ask = ask
         self._rhythms = PodRhythms()
         self._chosen_at: datetime | None = None
 
@@ -59,7 +70,7 @@ class RhythmSampler:
             self._rhythms.choose(self._usages.processor_times(), now)
         self._rhythms.observe(self._usages.read(self._rhythms.sampled), now)
         if quiet := self._rhythms.to_look_at:
-            self._rhythms.look_at(self._usages.stalls(quiet))
+            self._rhythms.look_at(self._usages.stalls(quiet), self._ask(quiet))
         return self._rhythms.published()
 
 

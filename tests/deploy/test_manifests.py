@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from healthd.agent.pod_witness import SOCKET
 from healthd.cli.configuration.reading import load
 from healthd.controller.web.access import is_loopback
 from healthd.core.config import Config
@@ -167,6 +168,44 @@ def test_the_component_of_the_page_opens_its_port_to_one_namespace_and_to_no_one
     assert [set(one) for one in rule["from"]] == [{"namespaceSelector"}]
     assert made["Service"]["spec"]["selector"].items() <= pods.items()
     assert made["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == made["Service"]["spec"]["selector"]
+
+
+def test_the_component_for_evidence_of_hangs_has_these_rights_and_no_others() -> None:
+    made = {one["kind"]: one for one in component("hang-evidence")}
+    spec = made["DaemonSet"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    policy = made["NetworkPolicy"]["spec"]
+
+    assert set(made) == {"DaemonSet", "NetworkPolicy"}
+    assert {"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"} & set(spec) == {"hostPID"}
+    assert spec["automountServiceAccountToken"] is False
+    assert container["securityContext"] == {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE", "DAC_READ_SEARCH"]},
+    }
+    paths = sorted(volume["hostPath"]["path"] for volume in spec["volumes"])
+    assert paths == ["/run/healthd-evidence", "/sys/fs/cgroup"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert not {"ingress", "egress"} & set(policy)
+    labels = made["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_component_for_evidence_of_hangs_listens_where_the_agent_asks_and_serves_its_user_alone() -> None:
+    (kustomization,) = all_of(DEPLOY / "components" / "hang-evidence" / "kustomization.yaml")
+    (daemonset,) = [one for one in component("hang-evidence") if one["kind"] == "DaemonSet"]
+    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+    added = [one["value"] for patch in kustomization["patches"] for one in yaml.safe_load(patch["patch"])]
+    user = containers()["agent"]["securityContext"]["runAsUser"]
+
+    assert container["command"][-3:] == [SOCKET, str(user), "/host/sys/fs/cgroup"]
+    assert added == [
+        {"name": "hang-evidence", "mountPath": str(Path(SOCKET).parent), "readOnly": True},
+        {"name": "hang-evidence", "hostPath": {"path": str(Path(SOCKET).parent), "type": "DirectoryOrCreate"}},
+    ]
 
 
 def test_the_namespace_of_the_monitoring_alone_reaches_metrics_and_no_one_the_probes() -> None:

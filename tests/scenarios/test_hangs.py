@@ -240,6 +240,52 @@ async def test_a_node_that_is_suspected_again_is_named_so() -> None:
     assert "; suspected before in hangs that led to a restart: node-2 (1 time); `healthd check` it; it is " in why
 
 
+def a_stack(function: str, file: str, syscall: str) -> dict[str, Any]:
+    """What the component `hang-evidence` says of a pod."""
+    frames = [{"function": function, "file": file, "line": 7}]
+    return {"process": {"state": "sleeping", "name": "python", "pid": 9, "syscall": syscall, "stack": frames}}
+
+
+REDUCES = a_stack("all_reduce", "torch/distributed/distributed_c10d.py", "futex")
+LOADS = a_stack("load_rows", "rows.py", "read")
+
+
+async def loads_for_ever(node: str) -> Silent:
+    """All ranks sleep; the one on *node* in its loader. One spare is free, and healthd restarts what hangs."""
+    scenario = Silent(ranks=4, spares=1, hang=RESTART)
+    await scenario.run_for(minutes=5)
+    scenario.activities = {f"node-{number}": REDUCES for number in range(5)} | {node: LOADS}
+    await scenario.hang(SILENT, SILENT, SILENT, SILENT)
+    return scenario
+
+
+async def test_a_node_that_two_witnesses_suspect_is_swapped_for_a_spare_and_stays_in_service() -> None:
+    scenario = await loads_for_ever("node-2")
+    scenario.trainers.stalled.clear()
+    recovery = await scenario.run_until(Phase.RECOVERED)
+    await scenario.run_for(minutes=1)
+
+    (suspect,) = recovery.spec.cause.suspects
+    assert (suspect.node, suspect.witnesses, suspect.doing) == ("node-2", 2, "load_rows (rows.py:7)")
+    assert scenario.places() == {"0": "node-0", "1": "node-1", "2": "node-4", "3": "node-3"}
+    assert (scenario.pool(), scenario.quarantined()) == (["node-2"], [])
+
+
+async def test_a_gang_that_hangs_again_in_the_same_functions_is_not_restarted_a_third_time() -> None:
+    scenario = await loads_for_ever("node-2")
+    await scenario.run_until(Phase.CONFIRMING)
+    await scenario.run_for(seconds=30)
+    scenario.activities["node-4"] = LOADS
+    scenario.report(SILENT, SILENT, SILENT, SILENT, since=timedelta(seconds=15))
+    await scenario.run_for(minutes=5)
+    status = scenario.recovery().status
+
+    assert status.phase is Phase.HELD
+    assert [attempt.number for attempt in status.attempts] == [1]
+    assert "it hangs again in the same place" in status.message
+    assert "member 2 is in load_rows (rows.py:7)" in status.message
+
+
 async def test_a_report_with_impossible_numbers_is_refused_and_names_no_rank() -> None:
     scenario = Silent()
     await scenario.run_for(minutes=5)

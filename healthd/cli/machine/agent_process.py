@@ -18,6 +18,7 @@ from pathlib import Path
 import structlog
 
 from healthd.agent.daemon import AgentDaemon, NodeSources
+from healthd.agent.pod_witness import ask_processes
 from healthd.agent.probing import Probe
 from healthd.cli.machine.probes import probes_of
 from healthd.clock import Clock
@@ -80,5 +81,6 @@ def this_node(config: Config, clock: Clock) -> NodeSources:
         read_nics=partial(read_nics, host.sys),
         read_pods=pods.read,
         pod_usages=PodUsages(lambda: pods.groups) if config.probes.rhythms else None,
+        ask_processes=ask_processes,
         make_probes=make_probes,
     )

@@ -20,6 +20,12 @@ LARGEST_RATE = 10**15
 """Of anything that a pod uses, per second. What is sampled is far below."""
 Rate = Annotated[float, msgspec.Meta(ge=0, le=LARGEST_RATE)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+LONGEST_SHORT_TEXT = 64
+"""Characters."""
+ShortText = Annotated[str, msgspec.Meta(max_length=LONGEST_SHORT_TEXT)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+MOST_FRAMES = 12
+"""Functions of a stack that are published, the innermost ones."""
 
 
 class Device(Slim, frozen=True, kw_only=True):
@@ -102,6 +108,36 @@ class MemberState(StrEnum):
     UNKNOWN = "unknown"
 
 
+class PodFrame(Slim, frozen=True, kw_only=True):
+    """One function of a stack. Every text of it comes from a program of a user."""
+
+    function: ShortText = ""
+    """Its name."""
+    file: ShortText = ""
+    """The end of the path of its file."""
+    line: Number = 0
+    """The line in which it was."""
+
+
+class PodProcess(Slim, frozen=True, kw_only=True):
+    """The process of a quiet pod that explains most, by the component `hang-evidence`."""
+
+    state: ShortText = ""
+    """`running`, `sleeping`, `uninterruptible`, `stopped`, `zombie`, `gone` or `unknown`."""
+    name: ShortText = ""
+    """What it calls itself."""
+    pid: Number = 0
+    """Its number on the node."""
+    syscall: ShortText = ""
+    """The system call in which it waits; empty: none, or it could not be read."""
+    wchan: ShortText = ""
+    """The kernel function in which it waits."""
+    processes: Number = 0
+    """How many it and its descendants are."""
+    stack: Annotated[list[PodFrame], msgspec.Meta(max_length=MOST_FRAMES)] = []
+    """Python functions of its main thread, the innermost first."""
+
+
 class PodActivity(Slim, frozen=True, kw_only=True):
     """What a quiet pod does, as its control group shows it: looked at once, when it fell quiet."""
 
@@ -116,6 +152,8 @@ class PodActivity(Slim, frozen=True, kw_only=True):
     """
     frozen: bool = False
     """A container of it is frozen, as by `crictl pause` or a snapshot."""
+    process: PodProcess | None = None
+    """What its processes do. Absent: the component `hang-evidence` is not there, or had no answer."""
 
 
 class PodRhythm(Slim, frozen=True, kw_only=True):

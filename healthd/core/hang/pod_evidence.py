@@ -1,20 +1,27 @@
 """
-What an agent publishes of a quiet pod, as evidence for the vote. Pure.
+What an agent publishes of a quiet pod, as evidence for the vote, and the other way round. Pure.
 
-A control group shows less than `/proc`: whether its containers are frozen or wait for I/O, and what they use. That a
-process is stopped by a signal, or asleep in which system call, it does not show.
+A control group shows less than `/proc`: whether its containers are frozen or wait for I/O, and what they use. States of
+processes and stacks come from the component `hang-evidence`, where a site has it.
 """
 
 from __future__ import annotations
 
-from healthd.core.api.health import PodRhythm
-from healthd.core.hang.evidence import Activity, ProcessEvidence, RankEvidence, TaskState
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from healthd.core.api.health import MOST_FRAMES, PodFrame, PodProcess, PodRhythm
+from healthd.core.hang.evidence import Activity, Frame, ProcessEvidence, RankEvidence, Stack, TaskState, bounded
+from healthd.core.hang.vote import vote
 
 IO_WAITS = 0.5
 """
 Of the last ten seconds. A pod is quiet after ten seconds at the earliest, and the kernel's mean over ten seconds is
 63 % by then where a process has waited for all of them.
 """
+_IO_SCHEDULE = "io_schedule"
+"""The kernel counts as waits for I/O those in this function."""
 
 
 def pod_evidence(rhythm: PodRhythm, rank: int, pod: str, node: str) -> RankEvidence | None:
@@ -22,7 +29,8 @@ def pod_evidence(rhythm: PodRhythm, rank: int, pod: str, node: str) -> RankEvide
     seen = rhythm.activity
     if seen is None:
         return None
-    return RankEvidence(rank, pod, node, process=_process(rhythm), activity=Activity(cpu=seen.cpu, io=seen.io))
+    known = RankEvidence(rank, pod, node, process=_process(rhythm), activity=Activity(cpu=seen.cpu, io=seen.io))
+    return replace(known, stack=_stack(seen.process)) if seen.process is not None else known
 
 
 def waits_for_io(rhythm: PodRhythm) -> bool:
@@ -30,12 +38,46 @@ def waits_for_io(rhythm: PodRhythm) -> bool:
     return rhythm.activity is not None and (rhythm.activity.io_wait or 0.0) >= IO_WAITS
 
 
+def published_process(ranks: Sequence[RankEvidence]) -> PodProcess | None:
+    """
+    The one of *ranks*, the ranks of one pod, that is to be published: the one that holds up the others, else the first.
+
+    None: there are none.
+    """
+    if not ranks:
+        return None
+    suspects = vote(ranks).suspects
+    chosen = next((each for each in ranks if suspects and each.rank == suspects[0].rank), ranks[0])
+    process = chosen.process or ProcessEvidence(TaskState.UNKNOWN)
+    frames = chosen.stack.frames[:MOST_FRAMES] if chosen.stack is not None else ()
+    return PodProcess(
+        state=str(process.state),
+        name=process.name,
+        pid=process.pid,
+        syscall=process.syscall,
+        wchan=process.wchan,
+        processes=process.processes,
+        stack=[PodFrame(function=frame.function, file=frame.file, line=frame.line) for frame in frames],
+    )
+
+
 def _process(rhythm: PodRhythm) -> ProcessEvidence | None:
     """Only what tells a pod from others. None: nothing does."""
-    if rhythm.activity is not None and rhythm.activity.frozen:
+    seen = rhythm.activity
+    if seen is not None and seen.frozen:
         return ProcessEvidence(TaskState.FROZEN)
+    if seen is not None and seen.process is not None and (state := _state(seen.process)) is not TaskState.UNKNOWN:
+        known = seen.process
+        name, syscall, wchan = map(bounded, (known.name, known.syscall, known.wchan))
+        return ProcessEvidence(state, name, known.pid, syscall, wchan, known.processes)
     return ProcessEvidence(TaskState.UNINTERRUPTIBLE, wchan=_IO_SCHEDULE) if waits_for_io(rhythm) else None
 
 
-_IO_SCHEDULE = "io_schedule"
-"""The kernel counts as waits for I/O those in this function."""
+def _state(process: PodProcess) -> TaskState:
+    return TaskState(process.state) if process.state in set(TaskState) else TaskState.UNKNOWN
+
+
+def _stack(process: PodProcess) -> Stack | None:
+    """Names come from the program of a user."""
+    frames = tuple(Frame(bounded(each.function), bounded(each.file), each.line) for each in process.stack)
+    return Stack(frames) if frames else None

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import nlargest
 
-from healthd.core.api.health import LARGEST_RATE, MOST_RHYTHMS, MemberState, PodActivity, PodRhythm
+from healthd.core.api.health import LARGEST_RATE, MOST_RHYTHMS, MemberState, PodActivity, PodProcess, PodRhythm
 from healthd.core.hang.rhythm import WINDOW
 from healthd.core.hang.samples import Rates, Stall, Usage
 from healthd.core.hang.silence import GangRhythm, Silence
@@ -75,10 +75,10 @@ class PodRhythms:
         """The uids of the pods that fell quiet, and whose control group was not looked at since."""
         return [uid for uid, pod in self._pods.items() if pod.is_to_look_at]
 
-    def look_at(self, stalls: Mapping[str, Stall]) -> None:
-        """Take what the control groups of the pods `to_look_at` say. One that is left out says nothing."""
+    def look_at(self, stalls: Mapping[str, Stall], processes: Mapping[str, PodProcess] | None = None) -> None:
+        """Take what control groups and *processes* of the pods `to_look_at` show. Of one left out, nothing is known."""
         for uid in self.to_look_at:
-            self._pods[uid].look_at(stalls.get(uid, Stall()))
+            self._pods[uid].look_at(stalls.get(uid, Stall()), (processes or {}).get(uid))
 
     def published(self) -> Sequence[PodRhythm]:
         """The pods whose rhythm is known, sorted by uid; the same list object again when nothing changed."""
@@ -127,7 +127,7 @@ class _Pod:
     def is_to_look_at(self) -> bool:
         return self._silence is not None and self._activity is None
 
-    def look_at(self, stall: Stall) -> None:
+    def look_at(self, stall: Stall, process: PodProcess | None) -> None:
         if self._silence is None:
             return
         used = self._rhythm.members[self._uid].ring.means_since(self._silence.since) or Rates()
@@ -136,6 +136,7 @@ class _Pod:
             io=min(round(used.read + used.written), LARGEST_RATE),
             io_wait=stall.io_wait,
             frozen=stall.frozen,
+            process=process,
         )
 
     def published(self) -> PodRhythm:

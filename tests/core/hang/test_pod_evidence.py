@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from healthd.core.api.health import MemberState, PodActivity, PodRhythm
-from healthd.core.hang.evidence import TaskState
-from healthd.core.hang.pod_evidence import pod_evidence, waits_for_io
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from healthd.core.api.health import MemberState, PodActivity, PodFrame, PodProcess, PodRhythm
+from healthd.core.hang.evidence import Frame, ProcessEvidence, RankEvidence, Stack, TaskState
+from healthd.core.hang.pod_evidence import pod_evidence, published_process, waits_for_io
 from healthd.core.hang.vote import HangLocation, vote
 from tests.fakes import START
 
@@ -109,3 +114,72 @@ def test_of_four_thousand_ranks_the_one_that_differs_is_named() -> None:
     activities[1234] = SLEEPS
 
     assert suspected(*activities) == ["train-1234 on node-1234"]
+
+
+def a_process(function: str, state: str = "sleeping", syscall: str = "futex", **fields: Any) -> PodProcess:
+    """One whose main thread is in *function*."""
+    stack = [PodFrame(function=function, file=FILES.get(function, "train.py"), line=7)]
+    return PodProcess(state=state, name="python", pid=4711, syscall=syscall, stack=stack, **fields)
+
+
+FILES = {"all_reduce": "torch/distributed/distributed_c10d.py"}
+REDUCES = PodActivity(process=a_process("all_reduce"))
+LOADS = PodActivity(process=a_process("load_rows", syscall="read"))
+
+
+def test_a_stack_outside_of_the_collective_names_the_rank_also_where_all_sleep() -> None:
+    (suspect,) = voted(REDUCES, REDUCES, LOADS, REDUCES).suspects
+
+    assert (suspect.pod, suspect.strength) == ("train-2", 2)
+    assert [witness.words for witness in suspect.witnesses] == [
+        "is in load_rows (train.py:7); 3 ranks wait in a collective or for the GPU",
+        "is sleeping in read; 3 ranks are sleeping in futex",
+    ]
+
+
+def test_a_stopped_process_names_the_rank() -> None:
+    (suspect,) = voted(
+        REDUCES, PodActivity(process=PodProcess(state="stopped", name="python", pid=9)), REDUCES
+    ).suspects
+
+    assert suspect.witnesses[0].words == "process 9 (python) is stopped"
+
+
+@given(text=st.text(max_size=64))
+def test_text_of_a_program_is_escaped(text: str) -> None:
+    process = PodProcess(state=text, name=text, syscall=text, stack=[PodFrame(function=text, file=text)])
+    location = voted(REDUCES, REDUCES, PodActivity(process=process), REDUCES)
+
+    assert all(witness.words.isprintable() for suspect in location.suspects for witness in suspect.witnesses)
+
+
+def of_pod(rank: int, function: str, state: TaskState = TaskState.SLEEPING) -> RankEvidence:
+    """One rank of a pod with several."""
+    stack = Stack((Frame(function, FILES.get(function, "train.py"), 7),))
+    return RankEvidence(rank, process=ProcessEvidence(state, "python", 100 + rank), stack=stack)
+
+
+def test_of_the_ranks_of_a_pod_the_one_that_holds_up_the_others_is_published() -> None:
+    ranks = [of_pod(rank, "load_rows" if rank == 5 else "all_reduce") for rank in range(8)]
+    process = published_process(ranks)
+
+    assert process is not None
+    assert (process.pid, process.stack[0].function) == (105, "load_rows")
+
+
+def test_where_all_ranks_of_a_pod_do_the_same_the_first_is_published() -> None:
+    process = published_process([of_pod(rank, "all_reduce") for rank in range(8)])
+
+    assert process is not None
+    assert (process.pid, process.state) == (100, "sleeping")
+
+
+def test_a_pod_without_ranks_publishes_none() -> None:
+    assert published_process([]) is None
+
+
+def test_what_is_published_fits_the_definition_whatever_the_program_calls_its_functions() -> None:
+    frames = tuple(Frame("f" * 64, "p" * 64, 2**31 - 1) for _ in range(24))
+    process = published_process([RankEvidence(0, stack=Stack(frames))])
+
+    assert msgspec.json.decode(msgspec.json.encode(process), type=PodProcess) == process

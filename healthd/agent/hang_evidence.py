@@ -1,0 +1,101 @@
+"""
+The component `hang-evidence`: says what the processes of pods do, to the agent of its node and to no one else.
+
+    python3 -m healthd.agent.hang_evidence SOCKET UID CGROUPS
+
+Listens on the unix socket SOCKET. A process of user UID that connects writes a line with JSON, a list of uids of pods.
+It gets JSON, a `PodProcess` for each pod that is known below CGROUPS, and the connection is closed. Nothing else is
+served. It reads `/proc` and asks py-spy; it stops, signals and changes no process, and uses no network and no token.
+
+It is apart from the agent because it needs what the agent must not have: the host's process numbers and CAP_SYS_PTRACE.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from healthd.agent.pod_witness import DEADLINE_S, NOT_READABLE, PATIENCE_S, received
+from healthd.core.api.health import MOST_RHYTHMS, PodProcess
+from healthd.core.hang.pod_evidence import published_process
+from healthd.probes.errors import CannotRead
+from healthd.probes.hang.pods import PodFolders, ranks_of_pods
+from healthd.probes.pod_processes import PodProcesses
+
+LONGEST_QUESTION = 8 << 10
+_USAGE = "usage: python3 -m healthd.agent.hang_evidence SOCKET UID CGROUPS"
+_QUESTION = msgspec.json.Decoder(list[str])
+
+
+def serve(listener: socket.socket, uid: int, pods: PodProcesses) -> None:
+    """Answer one caller."""
+    caller, _ = listener.accept()
+    with suppress(OSError, *NOT_READABLE, CannotRead), caller:
+        if _uid_of(caller) == uid:
+            question = received(caller, time.monotonic() + PATIENCE_S, LONGEST_QUESTION, end=b"\n")
+            caller.settimeout(PATIENCE_S)
+            caller.sendall(msgspec.json.encode(answer(_QUESTION.decode(question)[:MOST_RHYTHMS], pods)))
+
+
+def answer(uids: Collection[str], pods: PodProcesses) -> dict[str, PodProcess]:
+    """What the processes of these pods do. A pod that is not on this node is left out. Raises CannotRead."""
+    until = time.monotonic() + DEADLINE_S
+    pods.read()
+    root, is_v2, known = pods.groups
+    tree = root if is_v2 else f"{root}/pids"
+    asked = {uid: PodFolders(f"{tree}{known[uid].path}", known[uid].containers) for uid in uids if uid in known}
+    ranks = ranks_of_pods(asked, until=until)
+    found = {uid: published_process(mine) for uid, mine in ranks.items()}
+    return {uid: process for uid, process in found.items() if process is not None}
+
+
+def listen(path: str) -> socket.socket:
+    """A socket at *path* to which everybody may connect: each caller is asked who it is. Raises OSError."""
+    with suppress(FileNotFoundError):
+        Path(path).unlink()  # left by an earlier run
+    listener = socket.socket(socket.AF_UNIX)
+    before = os.umask(0)
+    try:
+        listener.bind(path)
+        listener.listen(4)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+    return listener
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until a signal. The exit code is 2 for wrong arguments, 1 when it cannot start."""
+    if len(arguments) != 3 or not arguments[1].isdecimal():
+        print(_USAGE, file=sys.stderr)
+        return 2
+    path, uid, cgroups = arguments
+    try:
+        listener = listen(path)
+    except OSError as error:
+        print(f"cannot listen on {path}: {error.strerror}", file=sys.stderr)
+        return 1
+    pods = PodProcesses(Path(cgroups))
+    while True:
+        serve(listener, int(uid), pods)
+
+
+def _uid_of(caller: socket.socket) -> int:
+    """The user of the process that connected, by the kernel."""
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return int(uid)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,91 @@
+"""
+What the processes of a pod do, from its control group and the host's /proc. For the component `hang-evidence` alone:
+it needs the host's process numbers, CAP_SYS_PTRACE, and CAP_DAC_READ_SEARCH for pods of other users.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from healthd.core.hang.evidence import RankEvidence
+from healthd.core.hang.rank_processes import PodTask, rank_processes
+from healthd.probes.errors import CannotRead
+from healthd.probes.hang.processes import read_processes
+from healthd.probes.hang.stacks import read_stack
+from healthd.probes.process_stat import read_stat
+from healthd.probes.sysfs import read_bytes
+
+MOST_TASKS = 4096
+"""Processes of a pod that are looked at."""
+STACK_S = 1.0
+"""Seconds for one stack at most."""
+_MARKS = (b"RANK", b"LOCAL_RANK", b"OMPI_COMM_WORLD_RANK", b"PMI_RANK", b"SLURM_PROCID")
+
+
+class PodFolders(NamedTuple):
+    """The control group of a pod, and the names of its containers' groups in it."""
+
+    group: str
+    containers: Collection[str]
+
+
+def ranks_of_pods(
+    pods: Mapping[str, PodFolders],
+    *,
+    until: float,
+    proc: str = "/proc",
+    now: Callable[[], float] = time.monotonic,
+) -> dict[str, list[RankEvidence]]:
+    """
+    Each rank of these pods, by uid: its state and its stack. The ranks of a pod are numbered from 0.
+
+    *until* is a time of *now*. Stacks that cannot be read until then are left out.
+    """
+    pids = {uid: rank_processes(_tasks(pod, proc)) for uid, pod in pods.items()}
+    states = read_processes([pid for mine in pids.values() for pid in mine], proc=proc)
+    return {
+        uid: [_with_stack(RankEvidence(n, process=states[pid]), pid, until - now()) for n, pid in enumerate(mine)]
+        for uid, mine in pids.items()
+    }
+
+
+def _with_stack(known: RankEvidence, pid: int, left_s: float) -> RankEvidence:
+    if left_s <= 0:
+        return known
+    try:
+        return replace(known, stack=read_stack(pid, deadline_s=min(STACK_S, left_s)))
+    except CannotRead:
+        return known
+
+
+def _tasks(pod: PodFolders, proc: str) -> list[PodTask]:
+    return [task for pid in _pids(pod) if (task := _task(pid, proc)) is not None]
+
+
+def _pids(pod: PodFolders) -> list[int]:
+    """Of the pod and its containers, and of groups that a container made below its own."""
+    below = (folder for name in sorted(pod.containers) for folder in _folders(f"{pod.group}/{name}"))
+    words = (word for folder in (pod.group, *below) for word in read_bytes(f"{folder}/cgroup.procs").split())
+    return [pid for pid in dict.fromkeys(int(word) for word in words if word.isdigit()) if pid][:MOST_TASKS]
+
+
+def _folders(top: str) -> Iterator[str]:
+    for folder, _, _ in os.walk(top):
+        yield folder
+
+
+def _task(pid: int, proc: str) -> PodTask | None:
+    stat = read_stat(pid, proc)
+    return PodTask(pid, stat.parent, stat.cpu, _mark(f"{proc}/{pid}/environ")) if stat is not None else None
+
+
+def _mark(environ: str) -> str:
+    """The variables that tell a process its number as a rank. Nothing else is kept of its environment."""
+    pairs = (each.partition(b"=") for each in read_bytes(environ).split(b"\0"))
+    values = {name: value for name, _, value in pairs if name in _MARKS}
+    return " ".join(values[name].decode(errors="replace")[:16] if name in values else "-" for name in _MARKS if values)
