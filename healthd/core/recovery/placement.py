@@ -130,7 +130,8 @@ def _place(
     compact = _compact(placement, root, share=len({*before.values()}) < len(before))
     left = root.elastic_members(compact) or 0
     if root.fewest is None or left < root.fewest:
-        return Shortage(_shortage(missing, root, left) + _in_vain(missing[0], view, policy))
+        numbered = sum(not index.startswith(BESIDE) for index in placement)
+        return Shortage(_shortage(missing, root, numbered) + _in_vain(missing[0], view, policy))
     message = f"no spare for {some(missing)}: shrinks from {root.world} to {len(compact)} {root.terms.member}s"
     left_out = tuple(node for node in missing if not node.startswith(NO_NODE))
     return PlacementPlan(compact, spares, message, left_out)
@@ -233,7 +234,7 @@ def _in_vain(missing: str, view: GangView, policy: RecoveryPolicy) -> str:
 
 
 def _shortage(missing: list[str], root: Root, left: int) -> str:
-    """*left*: how many elastic members have a node."""
+    """*left*: how many members have a node, without those beside them."""
     message = f"no spare for {some(missing)}: needs {len(missing)} more healthy {root.terms.node}"
     message += "s" if len(missing) > 1 else ""
     if any(node.startswith(NO_NODE) for node in missing):
@@ -243,4 +244,4 @@ def _shortage(missing: list[str], root: Root, left: int) -> str:
     others = len(root.numbers) - root.elastic.members
     least, asked = others + root.fewest, root.options.min_nodes or 0
     limit = f"min-nodes {asked}" if least <= asked else f"the {least} that {root.ref.kind} {root.ref.name} allows"
-    return f"{message}, and {others + left} left are fewer than {limit}"
+    return f"{message}, and {left} left are fewer than {limit}"
