@@ -30,11 +30,11 @@ from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.events import emit_events
 from healthd.controller.garbage_collector import GarbageCollector
 from healthd.controller.gpu_time import GpuTimeRecorder
-from healthd.controller.growth import GrowthPlanner
 from healthd.controller.hangs import HangReporter
 from healthd.controller.lost_recoveries import MADE_AGAIN, is_needed, make_again
 from healthd.controller.metrics import measure_agents, measure_detection, measure_hangs, measure_move, measure_world
 from healthd.controller.observer import Observer, Snapshot
+from healthd.controller.planned_restarts import PlannedRestarts
 from healthd.controller.progress import ProgressRecorder
 from healthd.controller.schedule import RETRY, SOON, Schedule
 from healthd.core.api import LABEL_GANG, Cause, GangRef, Recovery
@@ -44,7 +44,7 @@ from healthd.core.recovery import breaker, foreign_signs
 from healthd.core.recovery.actions import StartGang
 from healthd.core.recovery.decide import Decision, decide, open_recovery
 from healthd.core.recovery.gang import Root, RootOutcome, left_stopped
-from healthd.core.recovery.growth import may_grow, recorded
+from healthd.core.recovery.planned import is_still_wanted
 from healthd.core.recovery.recovery_status import label_value
 from healthd.telemetry.events import WARNING, about, about_gang
 from healthd.telemetry.isolation import Isolation
@@ -96,7 +96,9 @@ class Reconciler:
             self._cluster, self._adapters, config.hang, self._announce, self.cluster_state.recoveries
         )
         self._has_rhythms = dependencies.has_rhythms
-        self._growth = GrowthPlanner(self.cluster_state, self._fresh_reader, self.reads, checkpoints, config.recovery)
+        self._planned = PlannedRestarts(
+            self.cluster_state, self._fresh_reader, self.reads, checkpoints, config.recovery
+        )
         self._gpu_time = GpuTimeRecorder(self._cluster, self._adapters, self._metrics)
         self._garbage_collector = GarbageCollector(
             self._cluster, self.cluster_state, self._fresh_reader, self._adapters, self._isolation
@@ -182,12 +184,12 @@ class Reconciler:
             return SOON
         if not seen.faults:
             cause = None
-            with self._isolation.of("gang", f"growth of {gang.namespace}/{gang.name}"):
-                cause = await self._growth.cause(seen)
+            with self._isolation.of("gang", f"planned restart of {gang.namespace}/{gang.name}"):
+                cause = await self._planned.cause(seen)
             if cause is not None:
                 recovery = await self._open_planned(gang, cause)
                 return await self._advance(recovery, None) if recovery else self._look_every
-            if self._growth.awaits(seen.root):
+            if self._planned.awaits(seen.root):
                 return self._look_every
             if not await self._progress.record(seen.root):
                 with self._isolation.of("gang", f"GPU time of {gang.namespace}/{gang.name}"):
@@ -247,15 +249,15 @@ class Reconciler:
         return active or await self._create(root, faults[0], earlier)
 
     async def _open_planned(self, gang: GangRef, cause: Cause) -> Recovery | None:
-        """Open a recovery for a gang that has no fault, to grow back. None: something has happened meanwhile."""
+        """Open a recovery for a gang that has no fault. None: something has happened meanwhile."""
         snapshot = await self._observer.at_fault(gang)
         root = snapshot.root
         if root is None or snapshot.faults or root.suspended or root.ending is not RootOutcome.NOT_ENDED:
             return None
         earlier = await self._fresh_reader.recoveries(gang)
         is_over = all(each.status.phase in ENDED for each in earlier)
-        is_smaller = may_grow(root) and recorded(earlier, root) is not None
-        return await self._create(root, cause, earlier) if is_over and is_smaller else None
+        is_wanted = is_over and is_still_wanted(cause, earlier, snapshot.view)
+        return await self._create(root, cause, earlier) if is_wanted else None
 
     async def _create(self, root: Root, cause: Cause, earlier: list[Recovery]) -> Recovery | None:
         others = {each.metadata.name for each in self.cluster_state.recoveries() if each.spec.gang.uid != root.ref.uid}
@@ -392,7 +394,7 @@ class Reconciler:
             uids = {root.ref.uid for root in self.cluster_state.roots.values()}
             self._progress.forget_others(uids)
             self._hangs.forget_others(uids)
-            self._growth.forget_others(uids)
+            self._planned.forget_others(uids)
             self._ignored = {uid: why for uid, why in self._ignored.items() if why and uid in uids}
         try:
             with self._isolation.of("tidy", "the cluster"):

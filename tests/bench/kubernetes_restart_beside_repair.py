@@ -43,7 +43,7 @@ HANDS = f"""
   body: {{metadata: {{annotations: {{{ASKED}: "${{attempt}}"}}}}}}
 """
 OFF = "breaker: {restarts: 1000}\nrecovery: {confirm_after: 1s}\nquarantine: {budget: 1000, give_back: repaired}\n"
-ON = OFF + "remediation: {{at_once: 1000, hands: [bench-reboot], hands_file: {hands}}}\n"
+ON = OFF + "remediation: {at_once: 1000, hands: [bench-reboot], hands_file: HANDS_FILE}\n"
 WITHOUT, WITH = "without repair", "with repair"
 
 
@@ -65,7 +65,12 @@ def main() -> int:
         if idle:
             control_plane.kubectl("taint", "nodes", *idle, "example.com/idle=:NoSchedule")
         (control_plane.directory / "hands.yaml").write_text(HANDS)
-        taken, in_phases = asyncio.run(measure(control_plane, idle, args))
+        try:
+            taken, in_phases = asyncio.run(measure(control_plane, idle, args))
+        except BaseException:
+            print(control_plane.kubectl("get", "recoveries,noderemediations", "-A", "-o", "wide"), file=sys.stderr)
+            print((control_plane.directory / "controller.log").read_text()[-5000:], file=sys.stderr)
+            raise
     print(json.dumps(report(args, taken, in_phases), indent=2))
     return 0
 
@@ -76,7 +81,7 @@ async def measure(
     """Seconds of each round of each kind, and the medians of the phases of their recoveries."""
     taken: dict[str, list[float]] = {WITHOUT: [], WITH: []}
     recoveries: dict[str, list[str]] = {WITHOUT: [], WITH: []}
-    configs = {WITHOUT: OFF, WITH: ON.format(hands=control_plane.directory / "hands.yaml")}
+    configs = {WITHOUT: OFF, WITH: ON.replace("HANDS_FILE", str(control_plane.directory / "hands.yaml"))}
     async with connected(control_plane) as theirs, connected(control_plane) as cluster:
         control_plane.apply(json.dumps(job(args.pods)))
         await all_running(cluster, args.pods, set())

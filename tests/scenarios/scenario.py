@@ -37,7 +37,7 @@ from healthd.core.api import (
     Taint,
 )
 from healthd.core.api.model import Finding, Phase
-from healthd.core.config import BreakerPolicy, Config, HangPolicy, QuarantinePolicy, RecoveryPolicy
+from healthd.core.config import BreakerPolicy, Config, ForeignPolicy, HangPolicy, QuarantinePolicy, RecoveryPolicy
 from healthd.core.diagnosis.readings import Reading, RecordBatch, Sample
 from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.core.recovery.gang import Root
@@ -83,6 +83,7 @@ class Scenario:
         recovery: RecoveryPolicy | None = None,
         breaker: BreakerPolicy | None = None,
         hang: HangPolicy | None = None,
+        foreign: ForeignPolicy | None = None,
         options: dict[str, str] | None = None,
         grace_seconds: int = 30,
     ) -> None:
@@ -92,6 +93,7 @@ class Scenario:
             recovery=recovery or RecoveryPolicy(),
             breaker=breaker or BreakerPolicy(),
             hang=hang or HangPolicy(),
+            foreign=foreign or ForeignPolicy(),
         )
         dice = random.Random(1)
         self.cluster = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids(), history=1)
@@ -234,9 +236,9 @@ class Scenario:
         self.watchdog.cordoned_by_person.discard(node)
         self.patch_node(node, {"spec": {"unschedulable": None}})
 
-    def patch_node(self, node: str, patch: dict[str, Any]) -> None:
+    def patch_node(self, node: str, patch: dict[str, Any], subresource: str | None = None) -> None:
         """A person changes a node."""
-        at_once(self.ground_truth.patch(Node, node, patch))
+        at_once(self.ground_truth.patch(Node, node, patch, subresource=subresource))
 
     def patch_job(self, patch: dict[str, Any]) -> None:
         """A person changes the gang."""

@@ -56,11 +56,11 @@ class ReadPurpose(StrEnum):
     """The gang is stopped: from which checkpoint does it resume?"""
     CONFIRM = "confirm"
     """The gang was started: does it make progress?"""
-    GROWTH = "growth"
-    """The gang could grow back: would its newest checkpoint load?"""
+    PLANNED_RESTART = "planned-restart"
+    """The gang could be restarted without a fault: would its newest checkpoint load?"""
 
 
-_CAN_WAIT = frozenset({ReadPurpose.PROGRESS, ReadPurpose.GROWTH})
+_CAN_WAIT = frozenset({ReadPurpose.PROGRESS, ReadPurpose.PLANNED_RESTART})
 """No recovery waits for these."""
 
 

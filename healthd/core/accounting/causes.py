@@ -21,7 +21,14 @@ FAMILIES: Mapping[str, LossCause] = {
 }
 """What the names of rules begin with -> their family. All other rules are `hardware`."""
 
-_BY_WEIGHT = (CauseKind.HARDWARE, CauseKind.INTERRUPTED, CauseKind.SOFTWARE, CauseKind.HANG, CauseKind.CAPACITY)
+_BY_WEIGHT = (
+    CauseKind.HARDWARE,
+    CauseKind.INTERRUPTED,
+    CauseKind.SOFTWARE,
+    CauseKind.HANG,
+    CauseKind.MAINTENANCE,
+    CauseKind.CAPACITY,
+)
 """Of the causes of one stop, the first of these counts: ranks that fail beside a broken GPU are a consequence."""
 
 

@@ -89,6 +89,8 @@ class LossCause(StrEnum):
     """Its processes were ended from outside."""
     CAPACITY = "capacity"
     """It grew back to its own size."""
+    MAINTENANCE = "maintenance"
+    """It left nodes before their maintenance."""
     USER = "user"
     """Its user started, stopped or changed it."""
     UNKNOWN = "unknown"

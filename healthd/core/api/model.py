@@ -117,6 +117,8 @@ class CauseKind(StrEnum):
     """The supervisor of its processes ended: healthd was killed, or the machine rebooted."""
     CAPACITY = "capacity"
     """No fault: there are nodes again for members that were left out, so the gang grows back to its own size."""
+    MAINTENANCE = "maintenance"
+    """No fault: another detector says that a node of the gang will be drained or updated, so the gang leaves it."""
 
 
 class KernelRecord(msgspec.Struct, frozen=True, kw_only=True):

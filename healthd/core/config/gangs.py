@@ -110,8 +110,8 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
     grow_every: Annotated[
         timedelta,
         span(
-            "The least time between the last recovery of a gang and the restart by which it grows back. Each such "
-            "restart stops a gang that runs, for some minutes.",
+            "The least time between the last recovery of a gang and a planned restart: one by which it grows back, or "
+            "leaves a node before its maintenance. Each such restart stops a gang that runs, for some minutes.",
             at_least=timedelta(minutes=1),
         ),
     ] = timedelta(minutes=30)

@@ -126,6 +126,7 @@ class ForeignPolicy(Policy, frozen=True, kw_only=True):
         Meta(
             description="Rows of your own, such as `condition DiskFailing after 5m -> avoid`, "
             "`taint example.com/broken -> restart` or `label example.com/state=bad,worse -> restart`. The effect is "
-            "`restart`, `avoid` or `tell`; a condition counts while it is `True`, unless you name another status."
+            "`restart`, `move` (right after a save, before a maintenance), `avoid` or `tell`; a condition counts while "
+            "it is `True`, unless you name another status."
         ),
     ] = ()

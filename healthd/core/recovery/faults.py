@@ -101,7 +101,14 @@ def _unfinished(view: GangView) -> list[Pod]:
     return with_seats(here, root) if len(here) > root.world or any(map(_is_lost, here)) else here
 
 
-_BY_PRIORITY = [CauseKind.HARDWARE, CauseKind.INTERRUPTED, CauseKind.SOFTWARE, CauseKind.HANG, CauseKind.CAPACITY]
+_BY_PRIORITY = [
+    CauseKind.HARDWARE,
+    CauseKind.INTERRUPTED,
+    CauseKind.SOFTWARE,
+    CauseKind.HANG,
+    CauseKind.MAINTENANCE,
+    CauseKind.CAPACITY,
+]
 
 
 def blames_node(cause: Cause) -> bool:

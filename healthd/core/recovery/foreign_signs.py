@@ -1,9 +1,9 @@
 """
 Signs of other detectors on a node: conditions, taints, labels and annotations that are already in the cluster.
 
-A sign has one of three effects: it restarts gangs on other nodes, it keeps gangs from being placed on the node, or it
-is only shown to people. It never takes a node out of service: its detector decides that. The rows are data
-(`foreign_signs.json`, each with its source). An operator can switch rows off and add rows.
+A sign has one of four effects: it restarts gangs on other nodes at once, or right after their next save, it keeps gangs
+from being placed on the node, or it is only shown to people. It never takes a node out of service: its detector decides
+that. The rows are data (`foreign_signs.json`, each with its source). An operator can switch rows off and add rows.
 
 A sign of readiness comes and goes: a node that is not Ready for a few seconds causes no restart.
 """
@@ -44,6 +44,11 @@ class Effect(StrEnum):
 
     RESTART = "restart"
     """Gangs on the node are restarted elsewhere."""
+    MOVE = "move"
+    """
+    It is no fault: right after a save, gangs on the node are restarted elsewhere, when there are nodes for that. No
+    gang is placed there while another node is available.
+    """
     AVOID = "avoid"
     """No gang is placed there while another node is available."""
     TELL = "tell"
@@ -132,9 +137,11 @@ def known_rows() -> Mapping[str, SignRule]:
 
 _ROW = re.compile(
     r"(?P<on>condition|taint|label|annotation) (?P<key>[^\s=]+)(=(?P<values>\S+))?"
-    r"( reason (?P<reasons>\S+))?( after (?P<after>\S+))? -> (?P<effect>restart|avoid|tell)"
+    r"( reason (?P<reasons>\S+))?( after (?P<after>\S+))? -> (?P<effect>restart|move|avoid|tell)"
 )
-GRAMMAR = "condition|taint|label|annotation KEY[=VALUE,VALUE…] [reason REASON,…] [after DURATION] -> restart|avoid|tell"
+GRAMMAR = (
+    "condition|taint|label|annotation KEY[=VALUE,VALUE…] [reason REASON,…] [after DURATION] -> restart|move|avoid|tell"
+)
 """The syntax of a row in the configuration."""
 
 

@@ -2,16 +2,14 @@
 A gang that healthd made smaller grows back: how many members it has left out, and whether there are nodes for them.
 
 What was left out is recorded with the recovery that made the gang smaller, and each later recovery gets that record.
-Every plan of a restart tries the gang's own size first. A gang without a fault is restarted for that alone, right after
-a save (`recently_saved`), as a recovery whose cause is `capacity`.
+Every plan of a restart tries the gang's own size first. A gang without a fault is restarted for that alone, as a
+planned restart (`core.recovery.planned`) whose cause is `capacity`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime, timedelta
-from itertools import pairwise
-from statistics import median
+from datetime import datetime
 
 from healthd.core.api import Cause, Recovery, Shrunk
 from healthd.core.api.model import CauseKind
@@ -19,21 +17,11 @@ from healthd.core.api.names import LABEL_PROBATION
 from healthd.core.api.recoveries import KEPT_LEFT_NODES
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.gang import GangView, Root, members
-from healthd.core.recovery.progress import has_rhythm
-from healthd.core.recovery.spares import choose, is_avoided, is_fit, is_spare, is_unknown, read_claim
-
-RIGHT_AFTER = timedelta(minutes=1)
-"""A save that is so young costs little: to stop a gang and to start it takes as long."""
-RIGHT_AFTER_MOST = timedelta(minutes=10)
-"""An older save is not recent, however seldom the gang saves."""
-SHARE = 4
-"""A save is recent for this part of the usual interval between two saves."""
-ENOUGH = 3
-"""Intervals between checked saves that make a rhythm."""
+from healthd.core.recovery.spares import choose, is_doubtful, is_fit, is_spare, read_claim
 
 
-def is_planned(recovery: Recovery) -> bool:
-    """Whether healthd restarts the gang by its own choice: no fault has joined."""
+def grows_back(recovery: Recovery) -> bool:
+    """Whether the gang is restarted for its size alone: no fault has joined."""
     return all(cause.kind is CauseKind.CAPACITY for cause in recovery.status.causes or [recovery.spec.cause])
 
 
@@ -106,7 +94,7 @@ def room(view: GangView, shrunk: Shrunk | None, policy: RecoveryPolicy) -> list[
     back = returned(shrunk, view, used)[:missing]
     wanted = [f"{number}" for number in range(missing - len(back))]
     spares = choose(wanted, view, kept={}, recovery="", policy=policy, used=used)
-    return [*back, *(spare for spare in spares.values() if not _is_doubtful(spare, view))]
+    return [*back, *(spare for spare in spares.values() if not is_doubtful(spare, view))]
 
 
 def returned(shrunk: Shrunk, view: GangView, used: Collection[str]) -> list[str]:
@@ -118,44 +106,7 @@ def _is_back(name: str, view: GangView) -> bool:
     node = view.nodes.get(name)
     if node is None or is_spare(node) or read_claim(node) is not None or LABEL_PROBATION in node.metadata.labels:
         return False
-    return is_fit(node, view.health.get(name), view.sign_on(name)) and not _is_doubtful(name, view)
-
-
-def _is_doubtful(name: str, view: GangView) -> bool:
-    return name in view.busy or name in view.occupied or is_avoided(name, view) or is_unknown(name, view)
-
-
-def recently_saved(root: Root, now: datetime) -> bool:
-    """
-    Whether the gang has saved a moment ago, in its present attempt: a restart now redoes next to nothing.
-
-    Where its steps cannot be read by name, its checked saves count. A gang of which neither is known never did.
-    """
-    at = _saved_at(root)
-    usual = _usual_interval(root)
-    if at is None or usual is None or (root.started_at is not None and at < root.started_at):
-        return False
-    return timedelta(0) <= now - at <= min(max(RIGHT_AFTER, usual / SHARE), RIGHT_AFTER_MOST)
-
-
-def _saved_at(root: Root) -> datetime | None:
-    progress = root.progress
-    if progress.step >= 0:
-        return progress.at if progress.attempt == root.attempt else None
-    return root.saves.good[-1].at if root.saves.good and not root.saves.refused else None
-
-
-def _usual_interval(root: Root) -> timedelta | None:
-    seen = root.progress.intervals if has_rhythm(root.progress) else []
-    if not seen:
-        seen = [(after.at - before.at).total_seconds() for before, after in pairwise(root.saves.good)]
-    return timedelta(seconds=median(seen)) if len(seen) >= ENOUGH else None
-
-
-def is_due(recoveries: Iterable[Recovery], policy: RecoveryPolicy, now: datetime) -> bool:
-    """Whether no recovery of the gang began or ended so recently that a further restart has to wait."""
-    times = (each.status.ended_at or each.metadata.creation_timestamp for each in recoveries)
-    return all(at is None or now - at >= policy.grow_every for at in times)
+    return is_fit(node, view.health.get(name), view.sign_on(name)) and not is_doubtful(name, view)
 
 
 def cause_to_grow(nodes: Sequence[str], shrunk: Shrunk, root: Root, now: datetime) -> Cause:

@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from healthd.core.api import ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
-from healthd.core.api.model import CauseKind, Phase
+from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy, StartFresh
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.gang import Root
+from healthd.core.recovery.planned import PLANNED
 from healthd.core.recovery.progress import is_beyond
 from healthd.core.recovery.situation import Decision, Situation, step_text
 
@@ -233,7 +234,7 @@ def _restarts_from(checkpoint: ChosenCheckpoint, recovery: Recovery, previous: R
         return 0
     if all(is_beyond(checkpoint, each) for each in (loaded, *status.doubted)):
         return 0
-    is_free = any(blames_node(cause) or cause.kind is CauseKind.CAPACITY for cause in causes[-1:])
+    is_free = any(blames_node(cause) or cause.kind in PLANNED for cause in causes[-1:])
     return count if is_free else count + 1
 
 

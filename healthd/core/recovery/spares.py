@@ -163,6 +163,11 @@ def is_unknown(name: str, view: GangView) -> bool:
     return view.is_silent(name) or (health is not None and health.status.verdict is Verdict.UNKNOWN)
 
 
+def is_doubtful(name: str, view: GangView) -> bool:
+    """Whether there is any doubt about the node: a gang that runs, and would be restarted for it, may lose by that."""
+    return name in view.occupied or any(_doubts(name, view))
+
+
 def _is_free(name: str, node: Node, view: GangView, recovery: str) -> bool:
     """Whether the node is fit, and held free or claimed by this *recovery*."""
     if not is_spare(node) and ANNOTATION_CLAIM not in node.metadata.annotations:
@@ -202,7 +207,7 @@ def _distance(spare: Node, model: Node | None, policy: RecoveryPolicy) -> list[b
 def is_avoided(name: str, view: GangView) -> bool:
     """Whether another detector advises against the node."""
     sign = view.sign_on(name)
-    return sign is not None and sign.effect is Effect.AVOID
+    return sign is not None and sign.effect in (Effect.AVOID, Effect.MOVE)
 
 
 def claim_patch(node: Node, claim: Claim) -> dict[str, Any]:
@@ -306,8 +311,11 @@ def _swap(
 ) -> ReturnSpare | SettleSpare | None:
     bad = claim.instead_of
     repaired = nodes.get(bad)
-    if repaired is None or not is_fit(repaired, health.get(bad), sign_on(bad)) or bad in busy:
+    sign = sign_on(bad)
+    if repaired is None or not is_fit(repaired, health.get(bad), sign) or bad in busy:
         return None
+    if sign is not None and sign.effect is Effect.MOVE:
+        return None  # its maintenance is not over
     if is_spare(repaired) or read_claim(repaired) is not None:
         return SettleSpare(name, f"{claim.instead_of} is in the pool again")
     return ReturnSpare(claim.instead_of, f"fit again; {name} keeps its place in {claim.gang}")

@@ -12,7 +12,7 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.recovery.actions import ClaimSpare, StartGang
 from healthd.core.recovery.faults import DISK_FULL
 from healthd.core.recovery.gang import StartHint, index_of, members, with_seats
-from healthd.core.recovery.growth import added_members, is_planned, left_out_of
+from healthd.core.recovery.growth import added_members, grows_back, left_out_of
 from healthd.core.recovery.placement import Shortage, place
 from healthd.core.recovery.progress import is_beyond
 from healthd.core.recovery.replacement_nodes import is_claimed, stand_ins, stranded
@@ -59,7 +59,7 @@ def starting(s: Situation) -> Decision:
 
 def _deadline(s: Situation) -> timedelta:
     """A gang that could run with fewer members waits less long for a node that it hoped to have again."""
-    return s.policy.start_deadline / 3 if is_planned(s.recovery) else s.policy.start_deadline
+    return s.policy.start_deadline / 3 if grows_back(s.recovery) else s.policy.start_deadline
 
 
 def _held_by_queue(s: Situation) -> str:
@@ -107,7 +107,7 @@ def _helped(s: Situation, late: int) -> Decision | None:
         return Decision(actions=tuple(unclaimed), reason=f"claim spares for {s.terms.member}s without a {s.terms.node}")
     if not short:
         return None
-    if is_planned(s.recovery):
+    if grows_back(s.recovery):
         message = f"it cannot grow back: no node for {short[0]}, {_took(s, short[0])}"
         return _again(s, [Cause(kind=CauseKind.INTERRUPTED, message=message, at=s.now)])
     return s.hold("no spare for " + ", ".join(f"{node}, {_took(s, node)}" for node in short[:3]))

@@ -18,7 +18,9 @@ from healthd.core.recovery.faults import blames_node, lost_members, node_fault
 from healthd.core.recovery.fence import CLOCKS_DIFFER, fence_pods, has_unread_end
 from healthd.core.recovery.foreign_signs import Effect
 from healthd.core.recovery.gang import index_of, members, will_not_run
-from healthd.core.recovery.growth import is_planned, left_out_of, room
+from healthd.core.recovery.growth import left_out_of, room
+from healthd.core.recovery.moving import nodes_to_move_to
+from healthd.core.recovery.planned import is_planned
 from healthd.core.recovery.situation import Decision, Situation, began
 from healthd.core.recovery.spares import is_ready
 
@@ -36,7 +38,7 @@ def detected(s: Situation) -> Decision:
     if s.stopped_by_us:  # the record is older than the stop: it was deleted, and made again from a cache
         return s.enter(Phase.STOPPING, f"the {s.terms.gang} was stopped already", pods=members_to_fence(s))
     if is_planned(s.recovery):
-        return _grow_back(s)
+        return _as_planned(s)
     if not s.faults and (passes or s.status.phase is Phase.HELD):
         return s.enter(Phase.SUPERSEDED, f"the fault was gone before the {s.terms.gang} was stopped")
     if _began_anew(s):
@@ -55,14 +57,18 @@ def detected(s: Situation) -> Decision:
     return s.enter(Phase.STOPPING, message, pods=pods, fell_from=fell_from)
 
 
-def _grow_back(s: Situation) -> Decision:
+def _as_planned(s: Situation) -> Decision:
     """Stop a gang that has no fault, if all is still as it was when this recovery was opened."""
-    shrunk = left_out_of(s.recovery, s.root)
+    moves = s.status.causes[0].kind is CauseKind.MAINTENANCE
+    what = "is not moved" if moves else "does not grow back"
     if s.faults or s.refusal:
-        return s.enter(Phase.SUPERSEDED, f"it does not grow back now: {s.refusal or s.faults[0].message}")
-    if not room(s.view, shrunk, s.policy):
-        return s.enter(Phase.SUPERSEDED, "it does not grow back: its size was changed, or there is no node for it")
-    message = f"a planned restart: the {s.terms.gang} grows back"
+        return s.enter(Phase.SUPERSEDED, f"it {what} now: {s.refusal or s.faults[0].message}")
+    if moves and not nodes_to_move_to(s.view, s.policy):
+        return s.enter(Phase.SUPERSEDED, f"it {what}: nothing asks for it any more, or there is no spare for it")
+    if not moves and not room(s.view, left_out_of(s.recovery, s.root), s.policy):
+        return s.enter(Phase.SUPERSEDED, f"it {what}: its size was changed, or there is no node for it")
+    aim = "leaves nodes before their maintenance" if moves else "grows back"
+    message = f"a planned restart: the {s.terms.gang} {aim}"
     return s.enter(Phase.STOPPING, message, pods=members_to_fence(s), let_through=s.now)
 
 

@@ -238,6 +238,7 @@ _BLAME = {
     CauseKind.INTERRUPTED: "the ranks were ended from outside, no {node} is to blame",
     CauseKind.SOFTWARE: "a fault of the software, no {node} is to blame",
     CauseKind.HANG: "everything is alive and nothing moves",
+    CauseKind.MAINTENANCE: "no fault: it leaves {node}s before their maintenance",
     CauseKind.CAPACITY: "no fault: there are {node}s again for members that were left out",
 }
 """The most significant kind first."""

@@ -193,6 +193,14 @@ def test_an_operator_adds_rows(row: str, node: Node) -> None:
     assert found(node, ForeignPolicy(rows=(row,))) == [(parse_row(row).name, Effect.AVOID)]
 
 
+def test_of_two_rows_about_one_sign_the_stronger_effect_counts() -> None:
+    key = "aws-node-termination-handler/scheduled-maintenance"
+    node = a_node(taints=[Taint(key=key)])
+
+    assert found(node) == [("aws-maintenance", Effect.AVOID)]
+    assert found(node, ForeignPolicy(rows=(f"taint {key} -> move",)))[0][1] is Effect.MOVE
+
+
 @pytest.mark.parametrize(
     ("row", "node"),
     [

@@ -19,15 +19,13 @@ from healthd.core.recovery.gang import Elastic, GangOptions, GangView, Numbered,
 from healthd.core.recovery.growth import (
     added_members,
     at_own_size,
-    is_due,
-    is_planned,
     left_out_of,
-    recently_saved,
     record_of,
     recorded,
     room,
 )
 from healthd.core.recovery.placement import PlacementPlan, place
+from healthd.core.recovery.planned import is_due, is_planned, recently_saved
 from healthd.core.recovery.progress import Progress
 from tests.builders import a_cause, a_node, a_pod, a_recovery
 from tests.core.gangs import a_recovery_in, a_root

@@ -1,8 +1,9 @@
 """
-When a gang that healthd made smaller is restarted to grow back: a planned restart, right after a save.
+When a gang without a fault is restarted by healthd's own choice, right after a save: to leave nodes before their
+maintenance, or to grow back (`healthd.core.recovery.planned`).
 
-The gang's record (`healthd.core.recovery.growth`) is in the cluster. What this process remembers is since when there
-have been nodes: after a change of the leader that is counted anew.
+The record of what a gang has left out is in the cluster. What this process remembers is since when there have been
+nodes for it: after a change of the leader that is counted anew.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from healthd.core.api import Cause, Shrunk
 from healthd.core.config import RecoveryPolicy
 from healthd.core.node.reporting import silence
 from healthd.core.recovery.gang import GangView, Root, members
-from healthd.core.recovery.growth import cause_to_grow, is_due, may_grow, recently_saved, recorded, room
+from healthd.core.recovery.growth import cause_to_grow, may_grow, recorded, room
+from healthd.core.recovery.moving import cause_to_move, nodes_to_move_to, signs_to_leave
+from healthd.core.recovery.planned import is_due, recently_saved
 
 
-class GrowthPlanner:
-    """Finds the gangs that can grow back now. It only reads."""
+class PlannedRestarts:
+    """Finds the gangs that are to be restarted now. It only reads."""
 
     def __init__(
         self,
@@ -53,29 +56,45 @@ class GrowthPlanner:
 
     async def cause(self, seen: Snapshot) -> Cause | None:
         """Why the gang of *seen*, which has no fault, is restarted now; None: it is not. Raises ClusterError."""
-        root, now = seen.root, seen.now
-        shrunk = self._left_out(root)
-        if root is None or shrunk is None:
+        root = seen.root
+        if root is None or root.invalid or root.suspended or not root.options.restart:
+            return None
+        return await self._to_move(seen, root) or await self._to_grow(seen, root)
+
+    async def _to_move(self, seen: Snapshot, root: Root) -> Cause | None:
+        if not signs_to_leave(seen.view):
+            return None
+        view = self._with_surroundings(seen.view, seen.now)
+        spares = nodes_to_move_to(view, self._policy)
+        if not spares or not self._is_time(view, root, seen.now):
+            return None
+        occupied = await self._fresh_reader.occupied(list(spares.values()), view.nodes)
+        spares = nodes_to_move_to(replace(view, occupied=occupied), self._policy)
+        return cause_to_move(signs_to_leave(view), spares, seen.now) if spares else None
+
+    async def _to_grow(self, seen: Snapshot, root: Root) -> Cause | None:
+        now, shrunk = seen.now, self._left_out(root)
+        if shrunk is None:
             return None
         view = self._with_surroundings(seen.view, now)
         if not room(view, shrunk, self._policy):
             self._since.pop(root.ref.uid, None)
             return None
         since = self._since.setdefault(root.ref.uid, now)
-        is_time = now - since >= self._policy.grow_after and is_due(
-            self._cluster_state.of_gang(root.ref), self._policy, now
-        )
-        if not (is_time and _all_run(view) and recently_saved(root, now) and self._is_verified(root)):
+        if now - since < self._policy.grow_after or not self._is_time(view, root, now):
             return None
         view = replace(view, occupied=await self._fresh_reader.occupied(room(view, shrunk, self._policy), view.nodes))
         nodes = room(view, shrunk, self._policy)
         return cause_to_grow(nodes, shrunk, root, now) if nodes else None
 
-    def _left_out(self, root: Root | None) -> Shrunk | None:
+    def _is_time(self, view: GangView, root: Root, now: datetime) -> bool:
+        """Whether a restart costs next to nothing now. Asks for the read that shows it."""
+        is_calm = is_due(self._cluster_state.of_gang(root.ref), self._policy, now) and _all_run(view)
+        return is_calm and recently_saved(root, now) and self._is_verified(root)
+
+    def _left_out(self, root: Root) -> Shrunk | None:
         """What the gang has left out and may have again; its recoveries are looked through only where it may grow."""
-        if root is None or root.invalid or root.suspended or not may_grow(root):
-            return None
-        return recorded(self._cluster_state.of_gang(root.ref), root)
+        return recorded(self._cluster_state.of_gang(root.ref), root) if may_grow(root) else None
 
     def _with_surroundings(self, view: GangView, now: datetime) -> GangView:
         """*view* with the nodes that others use, or will use when their recovery starts them again."""
@@ -96,7 +115,7 @@ class GrowthPlanner:
         if self._refused.get(root.ref.uid) == step:
             return False
         work = partial(self._checkpoints.latest, root)
-        question = question_of(ReadPurpose.GROWTH, root, newer_than=step)
+        question = question_of(ReadPurpose.PLANNED_RESTART, root, newer_than=step)
         read = self._reads.ask(root.ref, question, work, every=self._policy.look_every)
         if read is None or read.ended is None:
             return False
@@ -108,7 +127,7 @@ class GrowthPlanner:
 
     def awaits(self, root: Root | None) -> bool:
         """Whether a read for this gang is on its way: its progress is read after that."""
-        return root is not None and self._reads.is_asked(root.ref, ReadPurpose.GROWTH)
+        return root is not None and self._reads.is_asked(root.ref, ReadPurpose.PLANNED_RESTART)
 
 
 def _all_run(view: GangView) -> bool:
