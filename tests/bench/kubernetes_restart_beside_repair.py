@@ -42,7 +42,11 @@ HANDS = f"""
   verb: patch
   body: {{metadata: {{annotations: {{{ASKED}: "${{attempt}}"}}}}}}
 """
-OFF = "breaker: {restarts: 1000}\nrecovery: {confirm_after: 1s}\nquarantine: {budget: 1000, give_back: repaired}\n"
+OFF = """
+breaker: {restarts: 1000, unhealthy_share: 1}
+recovery: {confirm_after: 1s}
+quarantine: {budget: 1000, give_back: repaired}
+"""
 ON = OFF + "remediation: {at_once: 1000, hands: [bench-reboot], hands_file: HANDS_FILE}\n"
 WITHOUT, WITH = "without repair", "with repair"
 
