@@ -26,6 +26,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from healthd.clock import SystemClock
 from healthd.core.config import HangPolicy
 from healthd.local.hang.watch import HangWatch
 from healthd.local.processes.runner import RunningRank
@@ -38,11 +39,13 @@ SCRIPT = Path(__file__).with_name("_hanging_trainer.py")
 LEARNS = 90.0
 """Seconds before a hang: the rhythm is known after a minute, on a busy machine a little later."""
 GIVES_UP = 60.0
-"""Seconds after which a hang counts as not seen."""
+"""Seconds after the last step, from which on a hang counts as not seen."""
 
 
 async def one_run(kind: str, after: float, victim: int, ranks: int, pace: float, seconds: float) -> dict[str, Any]:
-    """Run for *seconds*, or until a hang is seen and located. Returns the warnings, and the seconds to each of them."""
+    """
+    Run for *seconds*, or until a hang is located or was not for *seconds*. Returns the warnings, and when they came.
+    """
     with tempfile.TemporaryDirectory(prefix="healthd-hangs-") as scratch:
         folder = Path(scratch)
         own = [sys.executable, "-m", "healthd.cli.main", "run", "--nproc", str(ranks), "--quiet", "--grace", "1s"]
@@ -52,13 +55,14 @@ async def one_run(kind: str, after: float, victim: int, ranks: int, pace: float,
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
         with (folder / "said").open("w") as said:
             run = await asyncio.create_subprocess_exec(*own, *places, "--", *command, env=environ, stderr=said)
-        until, log = time.monotonic() + seconds, folder / "state" / "logs" / "healthd.log"
-        warnings, located = list[dict[str, Any]](), list[dict[str, Any]]()
+        log, steps = folder / "state" / "logs" / "healthd.log", folder / "state" / "logs" / "attempt-0" / "rank-0.log"
+        warnings, located, began, passed = list[dict[str, Any]](), list[dict[str, Any]](), time.monotonic(), 0.0
         try:
-            while time.monotonic() < until and run.returncode is None and not (located and kind in HANGS):
+            while passed < seconds and run.returncode is None and not (located and kind in HANGS):
                 await asyncio.sleep(0.5)
                 warnings, located = events(log, "run.hangs"), events(log, "run.hang_located")
-            last = (folder / "state" / "logs" / "attempt-0" / "rank-0.log").stat().st_mtime
+                passed = silent_for(steps) if kind in HANGS else time.monotonic() - began
+            last = steps.stat().st_mtime
             begun, learned = events(log, "rank.started"), events(log, "run.rhythm_known")
             known = [(round(time_of(each) - time_of(begun[-1])), each["period"]) for each in learned]
         finally:
@@ -68,6 +72,11 @@ async def one_run(kind: str, after: float, victim: int, ranks: int, pace: float,
         named = {"named": [each["suspects"] for each in located], "located": [time_of(each) - last for each in located]}
         what = {"kind": kind, "ranks": ranks, "victim": victim, "pace": pace, "warnings": len(warnings)}
         return {**what, "seen": seen, **named, "known": known, "load": round(os.getloadavg()[0], 1)}
+
+
+def silent_for(log: Path) -> float:
+    """Seconds since something was written. 0: nothing was yet."""
+    return SystemClock().now().timestamp() - log.stat().st_mtime if log.exists() else 0.0
 
 
 def time_of(event: dict[str, Any]) -> float:
@@ -93,7 +102,7 @@ async def hangs(rounds: int, at_once: int, seed: int) -> dict[str, Any]:
         after, pace = LEARNS + dice.uniform(0, 5), dice.choice([0.1, 0.3, 1.0])
         victim = dice.randrange(ranks)
         async with gate:
-            found = await one_run(kind, after, victim, ranks, pace, after + GIVES_UP)
+            found = await one_run(kind, after, victim, ranks, pace, GIVES_UP)
         print(found, file=sys.stderr, flush=True)
         return found
 
