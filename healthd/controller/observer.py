@@ -27,6 +27,7 @@ from healthd.core.recovery.decide import stopped_at
 from healthd.core.recovery.faults import find_faults
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.gang_silence import ObservedSilence, mode_of, observed_silence, to_restart_for
+from healthd.core.recovery.suspicion import waits_in_same_place
 
 MAY_BE_HARDWARE = frozenset({Phase.STOPPING, Phase.FENCING, Phase.CHOOSING})
 """Phases in which the cause is not yet settled."""
@@ -106,6 +107,8 @@ class Observer:
     def _snapshot(self, view: GangView, recovery: Recovery | None) -> Snapshot:
         now = self._clock.now()
         silence = self._silence_of(view, now)
+        if silence is not None and recovery is not None and waits_in_same_place(recovery.status):
+            silence = silence._replace(doubt="")  # nothing is restarted for it: a report that grew old ends no wait
         view = self._with_signs(view, silence, now)
         if recovery is not None:
             view = self._with_surroundings(view, recovery, now)

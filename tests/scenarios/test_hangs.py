@@ -277,13 +277,27 @@ async def test_a_gang_that_hangs_again_in_the_same_functions_is_not_restarted_a_
     await scenario.run_for(seconds=30)
     scenario.activities["node-4"] = LOADS
     scenario.report(SILENT, SILENT, SILENT, SILENT, since=timedelta(seconds=15))
-    await scenario.run_for(minutes=5)
+    await scenario.run_for(minutes=30)  # its agents have nothing to add
     status = scenario.recovery().status
 
     assert status.phase is Phase.HELD
     assert [attempt.number for attempt in status.attempts] == [1]
     assert "it hangs again in the same place" in status.message
     assert "member 2 is in load_rows (rows.py:7)" in status.message
+
+
+async def test_a_gang_that_was_left_hanging_goes_on_when_its_agents_see_it_work() -> None:
+    scenario = await loads_for_ever("node-2")
+    await scenario.run_until(Phase.CONFIRMING)
+    await scenario.run_for(seconds=30)
+    scenario.activities["node-4"] = LOADS
+    scenario.report(SILENT, SILENT, SILENT, SILENT, since=timedelta(seconds=15))
+    await scenario.run_until(Phase.HELD)
+    scenario.trainers.stalled.clear()
+    scenario.report(WORKING, WORKING, WORKING, WORKING)
+    recovery = await scenario.run_until(Phase.RECOVERED)
+
+    assert [attempt.number for attempt in recovery.status.attempts] == [1]
 
 
 async def test_a_report_with_impossible_numbers_is_refused_and_names_no_rank() -> None:

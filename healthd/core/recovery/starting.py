@@ -19,7 +19,7 @@ from healthd.core.recovery.replacement_nodes import is_claimed, stand_ins, stran
 from healthd.core.recovery.resume_point import report_unread
 from healthd.core.recovery.situation import Decision, Situation, step_text
 from healthd.core.recovery.stopping import members_to_fence
-from healthd.core.recovery.suspicion import SAME_PLACE, in_same_place
+from healthd.core.recovery.suspicion import in_same_place, waits_in_same_place
 
 ADMITTED_WITHIN = timedelta(seconds=15)
 """How long a queue may take before a recovery says that it waits for it."""
@@ -181,7 +181,7 @@ def _hangs_in_same_place(s: Situation) -> Decision | None:
     """
     if any(fault.kind is not CauseKind.HANG for fault in s.faults):
         return None
-    if s.status.phase is Phase.HELD and s.status.message.startswith(SAME_PLACE):
+    if waits_in_same_place(s.status):
         if s.faults:
             return Decision(reason=s.status.message)
         return s.enter(Phase.CONFIRMING, f"the {s.terms.gang} does not hang any more")

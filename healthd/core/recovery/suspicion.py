@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from healthd.core.api import Cause, Recovery, RecoveryStatus
-from healthd.core.api.model import CauseKind
+from healthd.core.api.model import CauseKind, Phase
 from healthd.core.hang.describe import why_hang
 from healthd.core.hang.silence import Silence
 from healthd.core.phrases import some
@@ -54,6 +54,11 @@ def in_same_place(cause: Cause, earlier: Iterable[Cause], terms: Terms) -> str:
         f"{SAME_PLACE}, after step {cause.step}, as before its restart: {where}. This is most likely a fault of the "
         f"program or of its data, and not of a {terms.node}: it is not restarted for it again"
     )
+
+
+def waits_in_same_place(status: RecoveryStatus) -> bool:
+    """Whether the recovery is held because its gang hangs where it hung before its restart."""
+    return status.phase is Phase.HELD and status.message.startswith(SAME_PLACE)
 
 
 def _places(cause: Cause) -> frozenset[str]:
