@@ -9,11 +9,13 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 
 import msgspec
+import structlog
 
 from healthd.core.api.health import PodProcess
+
+log = structlog.get_logger(__name__)
 
 SOCKET = "/run/healthd-evidence/socket"
 DEADLINE_S = 2.0
@@ -30,13 +32,18 @@ def ask_processes(
     uids: Collection[str], path: str = SOCKET, *, wait_s: float = DEADLINE_S + PATIENCE_S
 ) -> Mapping[str, PodProcess]:
     """What the processes of these pods do, by uid. A pod of which nothing is known is left out."""
-    with suppress(OSError, *NOT_READABLE), socket.socket(socket.AF_UNIX) as asked:
-        until = time.monotonic() + wait_s
-        asked.settimeout(PATIENCE_S)
-        asked.connect(path)
-        asked.sendall(msgspec.json.encode(list(uids)) + b"\n")
-        return _ANSWER.decode(received(asked, until, LONGEST_ANSWER))
-    return {}
+    try:
+        with socket.socket(socket.AF_UNIX) as asked:
+            until = time.monotonic() + wait_s
+            asked.settimeout(PATIENCE_S)
+            asked.connect(path)
+            asked.sendall(msgspec.json.encode(list(uids)) + b"\n")
+            return _ANSWER.decode(received(asked, until, LONGEST_ANSWER))
+    except FileNotFoundError:
+        return {}  # this site does without it
+    except (OSError, *NOT_READABLE) as error:
+        log.warning("hang_evidence.no_answer", path=path, error=str(error) or type(error).__name__)
+        return {}
 
 
 def received(peer: socket.socket, until: float, most: int, *, end: bytes = b"") -> bytes:
