@@ -180,6 +180,9 @@ class OperatedGang:
         return found
 
     def _report(self, status: Mapping[str, Any]) -> None:
+        if "conditions" in status:
+            since = {"lastTransitionTime": START.isoformat()}
+            status = {**status, "conditions": [{**each, **since} for each in status["conditions"]]}
         if any(self._object().status.get(key) != value for key, value in status.items()):
             self._patch(self._adapter.kind, "train", {"status": status}, subresource="status")
 

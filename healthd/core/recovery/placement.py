@@ -144,10 +144,10 @@ def _compact(placement: Mapping[str, str], root: Root, *, share: bool) -> dict[s
     A member that is always there and has no node takes that of the last elastic member, or shares it where members
     *share* nodes anyway.
     """
-    elastic = root.elastic_numbers
+    elastic = dict.fromkeys(root.elastic_numbers)
     nodes = [placement[index] for index in elastic if index in placement]
     others: dict[str, str] = {}
-    for index in (each for each in root.numbers if each not in {*elastic}):
+    for index in (each for each in root.numbers if each not in elastic):
         if index not in placement and not nodes:
             return {}
         others[index] = placement.get(index) or (nodes[-1] if share else nodes.pop())
