@@ -15,7 +15,6 @@ from healthd.gangs.annotations import LONGEST_NAME, checked_world
 from healthd.gangs.paths import Json, Path, matches, number_at, parse_path, parse_sign, set_numbers, value_at
 from healthd.gangs.volumes import read_mounts
 
-
 _FROM_TOP = "spec."
 
 
@@ -96,7 +95,11 @@ def _within_limits(usual: Elastic, elastic: ElasticDescription, whole: Json, fou
         return None
 
     def limit(path: str, otherwise: int) -> int:
-        return number_at(whole if path.startswith(_FROM_TOP) else found, parse_path(path), otherwise) if path else otherwise
+        return (
+            number_at(whole if path.startswith(_FROM_TOP) else found, parse_path(path), otherwise)
+            if path
+            else otherwise
+        )
 
     least, most = max(usual.least, limit(elastic.least, 0)), min(usual.most, limit(elastic.most, usual.most))
     return usual._replace(least=least, most=most) if least < most else None

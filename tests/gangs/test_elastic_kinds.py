@@ -1,4 +1,4 @@
-"""Kinds whose gangs may have fewer members: which part that is, within which limits, and how their number is written."""
+"""Kinds whose gangs may have fewer members: which of them, within which limits, and how their number is written."""
 
 from __future__ import annotations
 

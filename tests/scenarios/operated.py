@@ -17,8 +17,17 @@ import msgspec
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.reconciler import Reconciler
-from healthd.core.api import FINALIZER_FENCE, CustomObject, Node, NodeHealth, NodeHealthStatus, OwnerReference, Pod, Recovery
-from healthd.core.api.model import Phase, Verdict
+from healthd.core.api import (
+    FINALIZER_FENCE,
+    CustomObject,
+    Node,
+    NodeHealth,
+    NodeHealthStatus,
+    OwnerReference,
+    Pod,
+    Recovery,
+)
+from healthd.core.api.model import Verdict
 from healthd.core.config import BreakerPolicy, Config, RecoveryPolicy
 from healthd.core.node.quarantine import Record, cordon_patch, uncordon_patch
 from healthd.core.recovery.gang import Root, is_terminal
@@ -41,7 +50,9 @@ _SUFFIX = {"RayJob": "-raycluster-8xk2p"}
 class OperatedGang:
     """A gang of *kind*; *spec* is merged into the usual one, *options* are further annotations. A node a member."""
 
-    def __init__(self, kind: str, *, spec: Mapping[str, Any], options: Mapping[str, str], policy: RecoveryPolicy) -> None:
+    def __init__(
+        self, kind: str, *, spec: Mapping[str, Any], options: Mapping[str, str], policy: RecoveryPolicy
+    ) -> None:
         self.clock = ManualClock()
         self.cluster = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids(), history=1)
         self.kind, self._adapter = kind, adapter_of(kind)

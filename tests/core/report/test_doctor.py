@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from healthd.core.api import ObjectMeta, OwnerReference
-from healthd.core.recovery.gang import Root
+from healthd.core.recovery.gang import Elastic, Root
 from healthd.core.report.doctor import Chart, HintPolicy, Remark, RemarkLevel, examine
 from healthd.gangs.job import read_job
 from tests.builders import a_job, a_node, a_nodehealth, a_pod
@@ -242,6 +242,24 @@ def test_a_jobset_cannot_shrink() -> None:
     remarks = examine(chart("JobSet", jobset(("workers", job())), notes={"healthd.dev/min-nodes": "3"}))
 
     assert explained(remarks) == "note: healthd.dev/min-nodes has no effect on a JobSet"
+
+
+def test_a_job_in_a_queue_cannot_shrink() -> None:
+    held = dataclasses.replace(read_job(a_job(annotations=NOTES)), elastic=None)
+
+    remarks = examine(chart(root=held, notes={"healthd.dev/min-nodes": "3"}))
+
+    assert explained(remarks) == "note: healthd.dev/min-nodes has no effect on this Job"
+
+
+def test_a_minimum_of_its_own_does_nothing_without_the_annotation() -> None:
+    limited = dataclasses.replace(read_job(a_job(annotations=NOTES)), elastic=Elastic(members=3, least=2))
+    without, asked = {"healthd.dev/min-nodes": None}, {"healthd.dev/min-nodes": "3"}
+
+    assert explained(examine(chart(root=limited, notes=without))) == (
+        "note: it may have fewer members by its own minimum, and healthd.dev/min-nodes is not there"
+    )
+    assert examine(chart(root=limited, notes=asked)) == []
 
 
 LAUNCHER = {"healthd.dev/launcher": "mpirun"}

@@ -23,8 +23,8 @@ from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel
 from healthd.core.untrusted import shown
 
 OURS = "healthd.dev/"
-SHRINKING = frozenset({"Job", "StatefulSet"})
-"""Kinds that can run with fewer members."""
+_SHRINKING = frozenset({"Job", "StatefulSet"})
+"""Kinds that can run with fewer members, of which there is no root to ask."""
 _BUCKETS = frozenset({"s3", "gs", "az", "abfss"})
 """Schemes of URLs whose bucket the controller reads with its own credentials."""
 
@@ -145,13 +145,39 @@ def _invalid(chart: Chart) -> Iterator[Remark]:
 def _values(chart: Chart) -> Iterator[Remark]:
     if ANNOTATION_GROW_BACK in chart.meta.annotations:
         yield from _growing(chart)
-    if ANNOTATION_MIN_NODES in chart.meta.annotations and chart.kind not in SHRINKING:
+    if ANNOTATION_MIN_NODES in chart.meta.annotations and not _is_elastic(chart):
         yield Remark(
             RemarkLevel.NOTE,
-            f"{ANNOTATION_MIN_NODES} has no effect on a {chart.kind}",
-            "its size cannot be changed while it exists: without a spare it waits",
+            f"{ANNOTATION_MIN_NODES} has no effect on {_this(chart)}",
+            "how many members it has cannot be changed: without a spare it waits",
             "keep more spares",
         )
+    if ANNOTATION_MIN_NODES not in chart.meta.annotations and _has_limits(chart):
+        yield Remark(
+            RemarkLevel.NOTE,
+            f"it may have fewer members by its own minimum, and {ANNOTATION_MIN_NODES} is not there",
+            "healthd changes the number of members only where this annotation allows it: without a spare it waits",
+            f"{chart.annotate} {ANNOTATION_MIN_NODES}=NUMBER, which counts all members",
+        )
+
+
+def _is_elastic(chart: Chart) -> bool:
+    return chart.root.elastic is not None if chart.root else chart.kind in _SHRINKING
+
+
+def _this(chart: Chart) -> str:
+    return f"this {chart.kind}" if chart.kind in _SHRINKING or _may_be_elastic(chart) else f"a {chart.kind}"
+
+
+def _may_be_elastic(chart: Chart) -> bool:
+    """Whether others of its kind may have fewer members."""
+    return chart.description is not None and any(pods.elastic for pods in chart.description.pods)
+
+
+def _has_limits(chart: Chart) -> bool:
+    """Whether its owner wrote how few members it may have, for the controller of its kind."""
+    elastic = chart.root.elastic if chart.root else None
+    return elastic is not None and elastic.least > 1
 
 
 def _growing(chart: Chart) -> Iterator[Remark]:
@@ -164,10 +190,10 @@ def _growing(chart: Chart) -> Iterator[Remark]:
             "the gang does not grow back: only the value enabled asks for it",
             f"write {ANNOTATION_GROW_BACK}: enabled, or take the annotation off",
         )
-    elif chart.kind not in SHRINKING or ANNOTATION_MIN_NODES not in notes:
+    elif ANNOTATION_MIN_NODES not in notes:
         yield Remark(
             RemarkLevel.NOTE,
-            f"{ANNOTATION_GROW_BACK} has no effect without {ANNOTATION_MIN_NODES} on a Job or StatefulSet",
+            f"{ANNOTATION_GROW_BACK} has no effect without {ANNOTATION_MIN_NODES}",
             "healthd grows back only what it has made smaller",
             f"set {ANNOTATION_MIN_NODES}, or take the annotation off",
         )
