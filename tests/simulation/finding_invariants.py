@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -96,7 +96,7 @@ class ReferenceLedger:
         last = [first.last(ground_truth.source, place_of(each)) for each in ground_truth.readings]
         both = zip(shown.readings, ground_truth.readings, last, strict=True)
         seen = [reported if before in (None, reported.value) else is_so for reported, is_so, before in both]
-        self.accounts.take(replace(ground_truth, readings=seen))
+        self.accounts.take(Sample(source=ground_truth.source, at=ground_truth.at, readings=seen))
         for account in self.accounts.both():
             for reported in account.bad():
                 self.was_bad[reported] = max(ground_truth.at, self.was_bad.get(reported, ground_truth.at))

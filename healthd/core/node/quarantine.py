@@ -204,7 +204,10 @@ def _taint_value(finding_id: str) -> str:
 
 def repaired_at(node: Node) -> datetime | None:
     """When a person marked *node* as repaired. None when none did or the time cannot be parsed."""
+    said = node.metadata.annotations.get(ANNOTATION_REPAIRED)
+    if said is None:
+        return None
     try:
-        return msgspec.convert(node.metadata.annotations.get(ANNOTATION_REPAIRED), Moment | None)
+        return msgspec.convert(said, Moment)
     except msgspec.ValidationError:
         return None
