@@ -9,7 +9,7 @@ import logging
 import sys
 import time
 from collections.abc import Generator, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing import Pool
 
@@ -40,13 +40,13 @@ class Play:
 
 
 def main() -> int:
-    """Run schedules until one breaks or all are done."""
+    """Run schedules until one breaks, all are done, or a person ends it (Ctrl-C), who still learns how many there were."""
     options = _options()
     seeds = [options.replay] if options.replay is not None else range(options.seed, options.seed + options.schedules)
     play = Play(options.single_node, options.steps, options.mutant or "", options.verbose)
     started = time.perf_counter()
     count = restarts = broken = 0
-    with closing(_played(play, seeds, options.jobs)) as outcomes:
+    with suppress(KeyboardInterrupt), closing(_played(play, seeds, options.jobs)) as outcomes:
         for outcome in outcomes:
             count += 1
             restarts += outcome.restarts
@@ -59,10 +59,10 @@ def main() -> int:
                     break
             if options.replay is not None:
                 print(f"trace {outcome.trace}")
-    seconds = time.perf_counter() - started
+    seconds, busy = time.perf_counter() - started, time.process_time()
     print(
         f"{count} schedules from seed {seeds[0]} on, {restarts} restarts, {broken} broken, "
-        f"{seconds:.1f} s, {count / seconds:.1f} schedules/s"
+        f"{seconds:.1f} s, {count / seconds:.1f} schedules/s, {busy:.1f} s of this process's processor time"
     )
     return 1 if broken else 0
 
