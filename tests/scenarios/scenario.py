@@ -236,7 +236,7 @@ class Scenario:
         self.watchdog.cordoned_by_person.discard(node)
         self.patch_node(node, {"spec": {"unschedulable": None}})
 
-    def patch_node(self, node: str, patch: dict[str, Any], subresource: str | None = None) -> None:
+    def patch_node(self, node: str, patch: dict[str, Any], subresource: str = "") -> None:
         """A person changes a node."""
         at_once(self.ground_truth.patch(Node, node, patch, subresource=subresource))
 
