@@ -115,7 +115,7 @@ def test_it_grows_to_what_its_owner_allows_now() -> None:
 
     assert at_own_size(lower, ONE_LEFT) == lower
     assert room(view, ONE_LEFT, RecoveryPolicy()) == []
-    assert room(replace(view, root=with_master(2)), ONE_LEFT, RecoveryPolicy()) == ["d"]
+    assert room(structs.replace(view, root=with_master(2)), ONE_LEFT, RecoveryPolicy()) == ["d"]
 
 
 def test_the_members_that_came_back_are_workers() -> None:

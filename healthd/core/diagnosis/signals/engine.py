@@ -100,7 +100,8 @@ class _Followed:
         """True also when the value stays: a window may end, or a state may have held for long enough."""
         if self.is_new or not self.series.is_calm:
             return True
-        for state in self.states:  # noqa: SIM110: no generator for what is asked of every reading
+        # No generator: this is asked of every reading of every sample.
+        for state in self.states:  # noqa: SIM110
             if state.is_bad or not state.is_known:
                 return True
         return False
