@@ -30,6 +30,9 @@ RESTART = "healthd.dev/restart"
 FENCE = "healthd.dev/fence"
 WATCHED: tuple[type[Any], ...] = (Node, Pod, Job, Lease, NodeHealth, Recovery)
 """What there is in the world. Further kinds are known, but nobody has any here."""
+ANNOUNCED = "example.com/maintenance"
+PLANNED = ("capacity", "maintenance")
+"""The causes of restarts that are for no fault."""
 CLOCKS_DIFFER = timedelta(seconds=30)
 """A program whose clock is ahead sees a window end so much earlier."""
 
@@ -79,6 +82,8 @@ class Watchdog:
         self._deleted_recoveries: dict[str, Recovery] = {}
         """By name: those that a person deleted. A stop or a start may have been on its way."""
         self.restarts: list[tuple[str, int]] = []
+        self._announced: set[str] = set()
+        """Nodes for which a maintenance was ever announced."""
         self._sizes: dict[str, tuple[int, int]] = {}
         """By uid of a Job that healthd made smaller, and that its user left so: its own size, and the size since."""
         self.writes = 0
@@ -166,6 +171,8 @@ class Watchdog:
         if before is None or after is None:
             return
         name = after.metadata.name
+        if ANNOUNCED in after.metadata.annotations:
+            self._announced.add(name)
         if _is_quarantined(after) != _is_quarantined(before):
             self._node_written_at[name] = int(after.metadata.resource_version)
         self._quarantined[name] = _is_quarantined(after)
@@ -252,7 +259,7 @@ class Watchdog:
         planned = {
             (each.spec.gang.name, attempt.number)
             for each in self.recoveries.values()
-            if all(cause.kind == "capacity" for cause in each.status.causes)
+            if all(cause.kind in PLANNED for cause in each.status.causes)
             for attempt in each.status.attempts
         }
         return [each for each in restarts if each not in planned]
@@ -363,31 +370,34 @@ class Watchdog:
                 if _is_under_way(r) and r.spec.gang.uid == after.spec.gang.uid
             ]
             expect(4, not rivals, f"{after.metadata.name} was opened beside {rivals}")
-            self._check_growth(after)
+            self._check_planned(after)
         self.recoveries[after.metadata.name] = after
         if before is None:
             expect(11, bool(after.spec.cause.message), f"{after.metadata.name} has no cause")
         mute = [entry.phase for entry in after.status.timeline if not entry.message]
         expect(11, not mute, f"{after.metadata.name} does not say why it is in {mute}")
 
-    def _check_growth(self, opened: Recovery) -> None:
+    def _check_planned(self, opened: Recovery) -> None:
         """A planned restart comes long after the last recovery of its gang, and right after a save."""
-        if opened.spec.cause.kind != "capacity":
+        if opened.spec.cause.kind not in PLANNED:
             return
         name, uid, at = opened.metadata.name, opened.spec.gang.uid, opened.metadata.creation_timestamp
-        expect(4, uid in self._sizes, f"{name} is to grow back, and healthd had not made it smaller")
+        if opened.spec.cause.kind == "capacity":
+            expect(4, uid in self._sizes, f"{name} is to grow back, and healthd had not made it smaller")
+        else:
+            expect(4, bool(self._announced), f"{name} is to leave nodes, and no maintenance was announced")
         ends = [r.status.ended_at for r in self.recoveries.values() if r.spec.gang.uid == uid and r.status.ended_at]
         least = self._config.recovery.grow_every - 2 * self.clocks_differ
         late = [end for end in ends if at is not None and timedelta(0) <= at - end < least]
-        expect(4, not late, f"{name} is to grow back so soon after {late}")
+        expect(4, not late, f"{name} is planned so soon after {late}")
 
     def _breaker_allows(self, recovery: Recovery) -> bool:
         policy = self._config.breaker
         window = policy.window - self.clocks_differ
         now = recovery.status.let_through
-        if all(cause.kind == "capacity" for cause in recovery.status.causes):
+        if all(cause.kind in PLANNED for cause in recovery.status.causes):
             return True
-        faults = [r for r in self.recoveries.values() if any(c.kind != "capacity" for c in r.status.causes)]
+        faults = [r for r in self.recoveries.values() if any(c.kind not in PLANNED for c in r.status.causes)]
         begun = [r.status.let_through for r in faults]
         # A time in the future is of a clock that was set back since.
         recent = [at for at in begun if at is not None and now is not None and -CLOCKS_DIFFER <= now - at < window]

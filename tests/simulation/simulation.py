@@ -38,7 +38,15 @@ from healthd.core.api import (
     Toleration,
 )
 from healthd.core.api.model import Phase, Verdict
-from healthd.core.config import BreakerPolicy, Config, HangPolicy, JudgePolicy, QuarantinePolicy, RecoveryPolicy
+from healthd.core.config import (
+    BreakerPolicy,
+    Config,
+    ForeignPolicy,
+    HangPolicy,
+    JudgePolicy,
+    QuarantinePolicy,
+    RecoveryPolicy,
+)
 from healthd.core.diagnosis.readings import RecordBatch, Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.signals.tables import known_rules
@@ -46,7 +54,7 @@ from healthd.gangs import ADAPTERS
 from healthd.local.jobs.controller import JobController
 from tests.builders import a_job, a_node
 from tests.fakes import START, ManualClock
-from tests.simulation import deletions, fault_injection, gang_edits, kubernetes, random_actions
+from tests.simulation import deletions, fault_injection, gang_edits, kubernetes, maintenance, random_actions
 from tests.simulation.converged_state import unsettled
 from tests.simulation.faulty_cluster import FaultDice, FaultyCluster, StaleCache
 from tests.simulation.finding_invariants import FindingInvariants, SeesRepairs
@@ -155,6 +163,9 @@ class Simulation:
         self.doubts = random.Random(f"{seed} doubts")
         """Dice for checkpoints that hold and do not load, in the worlds where there are any."""
         self.is_doubtful = self.doubts.random() < 0.2
+        self.site = random.Random(f"{seed} maintenance")
+        """Dice for planned maintenance, in the worlds where there is any."""
+        self.is_maintained = self.site.random() < 0.3
         self.stores = random.Random(f"{seed} stores")
         """Dice for when stores answer."""
         self.store_speed = self.stores.choice([0.95, 0.7, 0.2])
@@ -399,6 +410,8 @@ class Simulation:
             kubernetes.strike(self)
         if self.is_visited and self.people.random() < 0.15:
             random_actions.interfere(self)
+        if self.is_maintained and self.site.random() < 0.08:
+            maintenance.change(self)
         if self.is_doubtful and self.doubts.random() < 0.06:
             fault_injection.spoil_checkpoint(self)
         if self.stores.random() < 0.1:
@@ -522,7 +535,7 @@ class Simulation:
                 age = self.clock.now() - (pod.metadata.creation_timestamp or START)
                 ended = ended or (pod.status.phase == "Pending" and age >= self.config.recovery.start_deadline)
                 gone = bool(pod.spec.node_name) and node is None
-                said = node is not None and kubernetes.is_bad_for_others(node)
+                said = node is not None and (kubernetes.is_bad_for_others(node) or maintenance.is_announced(node))
                 if (out or ended or gone or said or self._is_silent(job)) and not is_surplus(pod, job):
                     self.watchdog.disturbed.add((name, attempt))
 
@@ -548,9 +561,12 @@ class Simulation:
         if self.lost_slots:
             deletions.prove_slots_are_held(self)
         fault_injection.repair_everything(self)
+        if self.is_maintained:
+            maintenance.end(self)
         self.note("--- healing")
         self._converge()
         self._let_gangs_grow()
+        self._let_gangs_move()
 
     def _converge(self) -> None:
         rounds, trouble = HEALING_ROUNDS + (ROUNDS_IN_DOUBT if self.is_doubtful else 0), ""
@@ -583,6 +599,23 @@ class Simulation:
             self.go(self.job_controller)
             self.pass_time(timedelta(seconds=20))
             self.check()
+        self._converge()
+
+    def _let_gangs_move(self) -> None:
+        """The maintenance of a node with a rank is announced, and controllers die while its gang leaves it."""
+        ranks = [rank for gang in self.worlds for rank in self.machines.processes(gang)]
+        if not self.is_maintained or not ranks:
+            return
+        maintenance.announce(self, self.site.choice(ranks).node)
+        for _ in range(GROWING_ROUNDS):
+            for controller in self.controllers:
+                if self.site.random() < 0.1:
+                    controller.crash()
+                self._go_controller(controller)
+            self.go(self.job_controller)
+            self.pass_time(timedelta(seconds=20))
+            self.check()
+        maintenance.end(self)
         self._converge()
 
     def _prove_alive(self) -> None:
@@ -660,7 +693,11 @@ def _config(dice: random.Random) -> Config:
         confirm_after=timedelta(minutes=2), grow_after=timedelta(minutes=1), grow_every=timedelta(minutes=5)
     )
     return Config(
-        quarantine=quarantine, recovery=recovery, breaker=breaker, hang=HangPolicy(enabled=dice.random() < 0.3)
+        quarantine=quarantine,
+        recovery=recovery,
+        breaker=breaker,
+        hang=HangPolicy(enabled=dice.random() < 0.3),
+        foreign=ForeignPolicy(rows=(maintenance.ROW,)),
     )
 
 
