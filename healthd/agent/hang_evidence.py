@@ -85,7 +85,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"cannot listen on {path}: {error.strerror}", file=sys.stderr)
         return 1
-    pods = PodProcesses(Path(cgroups))
+    pods = PodProcesses(Path(cgroups), own_uid=os.environ.get("POD_UID", ""))
     while True:
         serve(listener, int(uid), pods)
 

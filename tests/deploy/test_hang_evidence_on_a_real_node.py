@@ -89,8 +89,10 @@ def test_the_agent_learns_what_the_processes_of_other_pods_do(
 
 def test_root_in_its_own_container_gets_no_answer(control_plane: ControlPlane, pods: dict[str, Json]) -> None:
     uids = [pod["metadata"]["uid"] for pod in controllers(control_plane)]
+    *logged, answer = run_in(control_plane, pods["hang-evidence"], "hang-evidence", ASK % uids).splitlines()
 
-    assert run_in(control_plane, pods["hang-evidence"], "hang-evidence", ASK % uids) == "{}"
+    assert answer == "{}"
+    assert ["hang_evidence.no_answer" in line for line in logged] == [True]
 
 
 def test_it_has_two_capabilities_and_no_others(real_nodes: RealNodes, pods: dict[str, Json]) -> None:
