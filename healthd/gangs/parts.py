@@ -75,17 +75,18 @@ def _part(kind: KindDescription, pods: PodsDescription, whole: Json, found: Any,
     if not isinstance(name, str):
         raise InvalidText(f"a part of it is called {shown(str(name))}")
     sizes = (replicas, count) if kind.replicas and len(kind.index_labels) > 1 else (checked_world(replicas * count),)
-    part, members = read_text(name, LONGEST_NAME).lower() if kind.part_label else "", checked_world(replicas * count)
-    elastic = pods.elastic if pods.elastic and (not pods.elastic.names or name in pods.elastic.names) else None
-    is_product = not paths or members != number_at(found, paths[0], 1)
+    part = read_text(name, LONGEST_NAME).lower() if kind.part_label else ""
+    members, number = checked_world(replicas * count), paths[0] if paths else ()
+    elastic = pods.elastic if pods.elastic and name in (pods.elastic.names or {name}) else None
+    is_alone = bool(number) and members == number_at(found, number, 1)
     return Part(
         members=members,
         numbered=Numbered(part, sizes) if pods.numbered and kind.index_labels else None,
         mounts=tuple(mount for path in pods.template for mount in _mounts(value_at(found, parse_path(path)))),
         is_of_elastic_kind=elastic is not None,
-        elastic=_within_limits(Elastic(members, part), elastic, whole, found) if elastic and not is_product else None,
+        elastic=_within_limits(Elastic(members, part), elastic, whole, found) if elastic and is_alone else None,
         written=found,
-        number=paths[0] if paths else (),
+        number=number,
     )
 
 
@@ -95,11 +96,9 @@ def _within_limits(usual: Elastic, elastic: ElasticDescription, whole: Json, fou
         return None
 
     def limit(path: str, otherwise: int) -> int:
-        return (
-            number_at(whole if path.startswith(_FROM_TOP) else found, parse_path(path), otherwise)
-            if path
-            else otherwise
-        )
+        if not path:
+            return otherwise
+        return number_at(whole if path.startswith(_FROM_TOP) else found, parse_path(path), otherwise)
 
     least, most = max(usual.least, limit(elastic.least, 0)), min(usual.most, limit(elastic.most, usual.most))
     return usual._replace(least=least, most=most) if least < most else None

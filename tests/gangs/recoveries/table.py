@@ -13,6 +13,7 @@ from tests.lab.kinds.fixtures import ALL_KINDS, is_usual
 
 EVERY_DAY = {
     ("PyTorchJob", "node of a member"),
+    ("PyTorchJob", "smaller, and grown back"),
     ("TFJob", "SIGTERM ignored"),
     ("XGBoostJob", "while it starts"),
     ("PaddleJob", "killed while stopping"),
