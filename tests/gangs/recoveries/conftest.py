@@ -21,7 +21,7 @@ from tests.gangs.recoveries.stage import Stage
 from tests.kubernetes.replicas import replicas_of
 from tests.kubernetes.scenario import a_scenario
 from tests.lab.control_plane import ControlPlane
-from tests.lab.kinds.fixtures import WRITE
+from tests.lab.kinds.fixtures import WRITE, Controllers
 from tests.lab.simulated import SimulatedNodes
 
 
@@ -51,7 +51,12 @@ def collected(control_plane: ControlPlane, shipped: None, kind: str) -> str:
 
 @pytest.fixture
 async def stage(
-    control_plane: ControlPlane, simulated_nodes: SimulatedNodes, collected: str, token: str, tmp_path: Path
+    control_plane: ControlPlane,
+    simulated_nodes: SimulatedNodes,
+    controllers: Controllers,
+    collected: str,
+    token: str,
+    tmp_path: Path,
 ) -> AsyncIterator[Stage]:
     """Where one gang of the kind plays."""
     configure(LogFormat.JSON, LogLevel.ERROR, io.StringIO())  # of the agents in this process
@@ -62,7 +67,7 @@ async def stage(
         a_scenario(cluster, control_plane, simulated_nodes) as scenario,
         replicas_of(control_plane, token, tmp_path) as replicas,
     ):
-        yield Stage(collected, scenario, replicas, tmp_path / "saved")
+        yield Stage(collected, scenario, replicas, tmp_path / "saved", controllers.programs.values())
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # an outcome that was expected is known by then

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.kubernetes.replicas import Replicas
 from tests.kubernetes.scenario import MEMBERS, Scenario
 from tests.lab.kinds.gangs import KINDS, NAME, job
 from tests.lab.kinds.kueue import QUEUE, queue
-from tests.lab.programs import wait_until
+from tests.lab.programs import Program, wait_until
 
 _PACE, _GROWS_WITHIN = 2.0, 180.0
 """Seconds between two saves, and within which healthd sees that a gang can grow."""
@@ -46,10 +46,13 @@ class Attempts(Ranks):
 
 
 class Stage:
-    """Plays a gang of *kind*, which saves its steps in the folder *saved*."""
+    """Plays a gang of *kind*, which saves its steps in the folder *saved*; *operators* are the controllers of kinds."""
 
-    def __init__(self, kind: str, scenario: Scenario, replicas: Replicas, saved: Path) -> None:
+    def __init__(
+        self, kind: str, scenario: Scenario, replicas: Replicas, saved: Path, operators: Collection[Program] = ()
+    ) -> None:
         self.kind = kind
+        self._operators = operators
         self.shape = SHAPES[kind]
         self.scenario = scenario
         self.replicas = replicas
@@ -173,8 +176,9 @@ class Stage:
         return pod["metadata"]["uid"] in {each.metadata.uid for each in self.scenario.living()}
 
     def describe(self) -> str:
-        """All that helps to understand a failure."""
-        return f"{self.scenario.describe()}\n\n{self.replicas.describe()}"
+        """All that helps to understand a failure. An operator that ended stops and starts nothing any more."""
+        operators = [f"{each.name} {'runs' if each.pid else 'HAS ENDED'}{each.tail()}" for each in self._operators]
+        return "\n\n".join([self.scenario.describe(), self.replicas.describe(), *operators])
 
 
 def _listed(items: list[Any]) -> dict[str, Any]:
