@@ -8,11 +8,11 @@ what runs on it, when it was last repaired), and writes metrics and logs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
-import msgspec
 import structlog
+from msgspec.structs import replace
 
 from healthd.core.api import Nic
 from healthd.core.api.model import Finding, KernelRecord, Verdict
@@ -105,7 +105,7 @@ class Judge:
             return
         rule = self._rules.get(finding.rule)
         ends = rule is not None and rule.clears_after is not None and tier(rule.tier).quarantines
-        finding = msgspec.structs.replace(
+        finding = replace(
             finding,
             cause=rule.same_as if rule else cause_of(finding.rule),
             watched=finding.watched or (ends and not finding.also),

@@ -40,7 +40,7 @@ class Play:
 
 
 def main() -> int:
-    """Run schedules until one breaks, all are done, or a person ends it (Ctrl-C): what is done is still printed."""
+    """Run schedules until one breaks, all are done, or a person ends the run, who still learns how many they were."""
     options = _options()
     seeds = [options.replay] if options.replay is not None else range(options.seed, options.seed + options.schedules)
     play = Play(options.single_node, options.steps, options.mutant or "", options.verbose)

@@ -18,12 +18,12 @@ fault of an application takes no node out of service unless different jobs meet 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from healthd.core.api.model import Blame, Evidence, Finding, KernelRecord, RepairAction, Severity, Verdict
 from healthd.core.config import JudgePolicy
@@ -70,15 +70,14 @@ NO_RELOAD = Reload(None, None)
 Entries = Mapping[str, Finding]
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(msgspec.Struct, frozen=True):
     """All findings of one node by id, including cleared ones until they are forgotten."""
 
-    entries: Entries = field(default_factory=dict)
+    entries: Entries = msgspec.field(default_factory=dict)
     partial: Partial = _NOTHING_WAITS
     """The beginning of a message that the driver spreads over several records."""
     policy: JudgePolicy = BY_DEFAULT
-    tally: Tally = field(default_factory=dict)
+    tally: Tally = msgspec.field(default_factory=dict)
     """Counted events that are not a finding yet."""
     reload: Reload = NO_RELOAD
     """The last load of NVIDIA's driver that the kernel log reported."""
@@ -447,7 +446,7 @@ def _fresh(entries: Entries, device: str, at: datetime) -> list[Finding]:
 
 def _cleared(entries: Entries, by: str, at: datetime, matches: Callable[[Finding], bool]) -> Entries:
     return {
-        key: msgspec.structs.replace(finding, cleared_at=at, cleared_by=by)
+        key: replace(finding, cleared_at=at, cleared_by=by)
         if finding.cleared_at is None and matches(finding)
         else finding
         for key, finding in entries.items()

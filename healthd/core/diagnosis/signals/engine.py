@@ -98,13 +98,9 @@ class _Followed:
     @property
     def needs_judging(self) -> bool:
         """True also when the value stays: a window may end, or a state may have held for long enough."""
-        if self.is_new or not self.series.is_calm:
-            return True
-        # No generator: this is asked of every reading of every sample.
-        for state in self.states:  # noqa: SIM110
-            if state.is_bad or not state.is_known:
-                return True
-        return False
+        return (
+            self.is_new or not self.series.is_calm or any(state.is_bad or not state.is_known for state in self.states)
+        )
 
 
 _Place = tuple[str, str]
