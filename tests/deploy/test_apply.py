@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.deploy.kustomized import rendered as rendered_for
 from tests.deploy.kustomized import with_component
 from tests.deploy.manifests import DEPLOY, ROOT
 from tests.deploy.schemas import write_schemas
 from tests.lab.build import program
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fixtures import get
+from tests.lab.kubernetes import HAS_MUTATING_POLICIES
 from tests.lab.modules import KUBECONFORM
 from tests.lab.programs import wait_until
 
@@ -26,15 +28,15 @@ COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
 
 
 @pytest.fixture(params=[*OVERLAYS, *COMPONENTS], ids=lambda what: getattr(what, "name", what))
-def rendered(request: pytest.FixtureRequest, control_plane: ControlPlane, tmp_path: Path) -> str:
+def rendered(request: pytest.FixtureRequest, control_plane: ControlPlane) -> str:
     """
     What a person would apply: the base, an overlay, or an overlay of theirs with one of our components.
 
     Without kinds of the Prometheus operator, which the lab does not have (`test_monitoring.py` is about these).
     """
     if isinstance(request.param, Path):
-        return control_plane.kubectl("kustomize", str(request.param))
-    text = control_plane.kubectl("kustomize", str(with_component(request.param, tmp_path)))
+        return rendered_for(control_plane, request.param)
+    text = rendered_for(control_plane, component=request.param)
     known = [one for one in yaml.safe_load_all(text) if one and one["apiVersion"] != MONITORING]
     return yaml.safe_dump_all(known)
 
@@ -128,7 +130,10 @@ def test_a_pod_that_verifies_may_run_the_image_of_the_controller(rendered: str) 
     assert allowed == [container["image"]]
 
 
-@pytest.mark.parametrize("kind", ["validatingadmissionpolicies", "mutatingadmissionpolicies"])
+_SERVED = ["validatingadmissionpolicies", *(["mutatingadmissionpolicies"] if HAS_MUTATING_POLICIES else [])]
+
+
+@pytest.mark.parametrize("kind", _SERVED)
 def test_the_types_of_every_policy_are_right(installed: ControlPlane, kind: str) -> None:
     def policies() -> list[dict[str, object]]:
         items: list[dict[str, object]] = installed.api.get(f"/apis/admissionregistration.k8s.io/v1/{kind}")["items"]
@@ -143,7 +148,7 @@ def test_the_types_of_every_policy_are_right(installed: ControlPlane, kind: str)
 
 
 def test_installing_twice_changes_nothing(installed: ControlPlane) -> None:
-    again = installed.kubectl("diff", "--server-side", "-k", str(DEPLOY))
+    again = installed.kubectl("diff", "--server-side", "-f", "-", input=rendered_for(installed))
 
     assert again == ""
 
