@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-DEFAULT = "1.36"
+DEFAULT = "1.37"
 SOURCE = Path(__file__).parent / "go"
 VARIABLE = "LAB_KUBERNETES"
 
@@ -20,13 +20,13 @@ _PINNED = re.compile(r"^\tk8s\.io/kubernetes (v\S+)$", re.MULTILINE)
 
 
 def versions() -> list[str]:
-    """Those with pins, such as `1.36`, the oldest first."""
+    """Those with pins, such as `1.37`, the oldest first."""
     found = [match[1] for path in SOURCE.iterdir() if (match := _PINS.fullmatch(path.name))]
     return sorted(found, key=_minor)
 
 
 def chosen(environment: Mapping[str, str] = os.environ) -> str:
-    """The version to run, such as `1.36`. Ends the program (SystemExit) when there are no pins for the one named."""
+    """The version to run, such as `1.37`. Ends the program (SystemExit) when there are no pins for the one named."""
     version = environment.get(VARIABLE) or DEFAULT
     if version not in versions():
         raise SystemExit(f"lab: ${VARIABLE} is {version!r}, and the lab builds only {', '.join(versions())}")
@@ -39,7 +39,7 @@ def pins(version: str) -> str:
 
 
 def release(version: str) -> str:
-    """The release that is pinned, such as `v1.36.3`."""
+    """The release that is pinned, such as `v1.37.1`."""
     found = _PINNED.search((SOURCE / pins(version)).read_text())
     if found is None:
         raise ValueError(f"no k8s.io/kubernetes in {pins(version)}")
