@@ -6,6 +6,7 @@ Whether a gang restarts later because its broken node is repaired.
 The gang, the fault and the agents of `tests.bench.kubernetes_restart`, on a real control plane. Two controllers take
 turns: one as it is shipped, one with `remediation` switched on, whose hand is an annotation on which the benchmark
 reboots the node. A turn with repair counts only if the reboot was asked for. The order of a pair alternates.
+After each turn a person declares the node repaired, so the next one begins with none that is out of service.
 
 The clock runs from before the agent is handed the kernel record until a watch shows that the last of N new pods runs.
 `--beside N`: so many further nodes without pods break in the same moment, in both turns.
@@ -24,8 +25,17 @@ from contextlib import aclosing
 from statistics import median
 from typing import Any
 
+from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster
-from healthd.core.api import LABEL_SPARE, Lease, Node, Recovery
+from healthd.core.api import (
+    ANNOTATION_QUARANTINE,
+    ANNOTATION_REPAIRED,
+    LABEL_SPARE,
+    Lease,
+    Node,
+    Recovery,
+    TimelineEntry,
+)
 from healthd.core.config import GiveBack, LogFormat, LogLevel, QuarantinePolicy
 from healthd.telemetry.logs import configure
 from tests.bench._figures import machine, spread
@@ -84,7 +94,7 @@ async def measure(
 ) -> tuple[dict[str, list[float]], dict[str, dict[str, float]]]:
     """Seconds of each round of each kind, and the medians of the phases of their recoveries."""
     taken: dict[str, list[float]] = {WITHOUT: [], WITH: []}
-    recoveries: dict[str, list[str]] = {WITHOUT: [], WITH: []}
+    timelines: dict[str, list[Sequence[TimelineEntry]]] = {WITHOUT: [], WITH: []}
     configs = {WITHOUT: OFF, WITH: ON.replace("HANDS_FILE", str(control_plane.directory / "hands.yaml"))}
     async with connected(control_plane) as theirs, connected(control_plane) as cluster:
         control_plane.apply(json.dumps(job(args.pods)))
@@ -97,12 +107,11 @@ async def measure(
                     beside, idle = idle[: args.beside], idle[args.beside :]
                     with controller_process(control_plane, configs[kind]):
                         await led(cluster)
-                        before = {each.metadata.name for each in (await cluster.list(Recovery)).items}
                         taken[kind].append(await restarted(cluster, members, beside, args.pods, repairs=kind is WITH))
-                    now = {each.metadata.name for each in (await cluster.list(Recovery)).items}
-                    recoveries[kind] += now - before
-        timelines = {each.metadata.name: each.status.timeline for each in (await cluster.list(Recovery)).items}
-    return taken, {kind: phases([timelines[name] for name in names]) for kind, names in recoveries.items()}
+                    newest = max((await cluster.list(Recovery)).items, key=lambda each: each.spec.first_attempt)
+                    timelines[kind].append(newest.status.timeline)
+                    print(f"round {number}, {kind}: {taken[kind][-1]:.2f} s", file=sys.stderr, flush=True)
+    return taken, {kind: phases(each) for kind, each in timelines.items()}
 
 
 async def led(cluster: Cluster) -> None:
@@ -139,7 +148,16 @@ async def restarted(
     await recovered(cluster)
     if repairs:
         await asked_for_reboot(cluster, victim)
+    for name in (victim, *beside):
+        await put_right(cluster, name)
     return seconds
+
+
+async def put_right(cluster: Cluster, name: str) -> None:
+    """A person says that node *name* was repaired. Return when its agent has given it back."""
+    said = {"metadata": {"annotations": {ANNOTATION_REPAIRED: SystemClock().now().isoformat()}}}
+    await cluster.patch(Node, name, said)
+    await until(cluster, Node, name, lambda node: ANNOTATION_QUARANTINE not in node.metadata.annotations)
 
 
 async def asked_for_reboot(cluster: Cluster, name: str) -> None:
