@@ -22,6 +22,7 @@ SOON = RecoveryPolicy(grow_every=timedelta(minutes=3))
 
 def announce(scenario: Scenario, node: str, status: str = "True") -> None:
     """The site announces the maintenance of *node*, or with another *status* that it is over."""
+    scenario.watchdog.announced.add(node)
     ready = {"type": "Ready", "status": "True"}
     scenario.patch_node(node, {"status": {"conditions": [ready, {"type": PLANNED, "status": status}]}}, "status")
 
@@ -71,6 +72,7 @@ async def test_it_moves_once_and_the_node_joins_the_pool_when_its_maintenance_is
 async def test_a_node_that_is_drained_is_left_before_its_pods_are_evicted() -> None:
     scenario = await training()
     cordon = {"unschedulable": True, "taints": [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]}
+    scenario.watchdog.announced.add("node-1")
     scenario.patch_node("node-1", {"spec": cordon})
     await scenario.run_for(minutes=5)
 

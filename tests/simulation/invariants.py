@@ -30,7 +30,6 @@ RESTART = "healthd.dev/restart"
 FENCE = "healthd.dev/fence"
 WATCHED: tuple[type[Any], ...] = (Node, Pod, Job, Lease, NodeHealth, Recovery)
 """What there is in the world. Further kinds are known, but nobody has any here."""
-ANNOUNCED = "example.com/maintenance"
 PLANNED = ("capacity", "maintenance")
 """The causes of restarts that are for no fault."""
 CLOCKS_DIFFER = timedelta(seconds=30)
@@ -82,7 +81,7 @@ class Watchdog:
         self._deleted_recoveries: dict[str, Recovery] = {}
         """By name: those that a person deleted. A stop or a start may have been on its way."""
         self.restarts: list[tuple[str, int]] = []
-        self._announced: set[str] = set()
+        self.announced: set[str] = set()
         """Nodes for which a maintenance was ever announced."""
         self._sizes: dict[str, tuple[int, int]] = {}
         """By uid of a Job that healthd made smaller, and that its user left so: its own size, and the size since."""
@@ -171,8 +170,6 @@ class Watchdog:
         if before is None or after is None:
             return
         name = after.metadata.name
-        if ANNOUNCED in after.metadata.annotations:
-            self._announced.add(name)
         if _is_quarantined(after) != _is_quarantined(before):
             self._node_written_at[name] = int(after.metadata.resource_version)
         self._quarantined[name] = _is_quarantined(after)
@@ -385,7 +382,7 @@ class Watchdog:
         if opened.spec.cause.kind == "capacity":
             expect(4, uid in self._sizes, f"{name} is to grow back, and healthd had not made it smaller")
         else:
-            expect(4, bool(self._announced), f"{name} is to leave nodes, and no maintenance was announced")
+            expect(4, bool(self.announced), f"{name} is to leave nodes, and no maintenance was announced")
         ends = [r.status.ended_at for r in self.recoveries.values() if r.spec.gang.uid == uid and r.status.ended_at]
         least = self._config.recovery.grow_every - 2 * self.clocks_differ
         late = [end for end in ends if at is not None and timedelta(0) <= at - end < least]

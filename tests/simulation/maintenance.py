@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from healthd.core.api import Node
-from tests.simulation.invariants import ANNOUNCED
 from tests.simulation.step_scheduler import at_once
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
+ANNOUNCED = "example.com/maintenance"
 ROW = f"annotation {ANNOUNCED} -> move"
 
 
@@ -37,6 +37,7 @@ def change(sim: Simulation) -> None:
 def announce(sim: Simulation, name: str) -> None:
     """The maintenance of node *name* is announced."""
     sim.note(f"* maintenance of {name} is announced")
+    sim.watchdog.announced.add(name)
     _annotate(sim, name, "soon")
 
 
