@@ -44,7 +44,7 @@ log = structlog.get_logger()
 EVERY = timedelta(seconds=5)
 """Between two looks at a node on which something goes on, and between two passes where nothing changes."""
 GAP = timedelta(milliseconds=250)
-"""Between two passes. In a large cluster something changes all the time."""
+"""From a change to the pass for it. In a large cluster something changes all the time, and gangs come first."""
 SLOWLY = timedelta(minutes=1)
 """Between two looks at a node for which only a person, or the end of its probation, is awaited."""
 SELDOM = timedelta(minutes=10)
@@ -115,8 +115,8 @@ class Remediations:
             self._wake.clear()
             if not self._trouble():
                 await self.look()
-            await self._clock.sleep(GAP)
             await first(self._wake.wait(), self._clock.sleep(self._rest()))
+            await self._clock.sleep(GAP)
 
     async def load(self) -> bool:
         """
@@ -150,7 +150,11 @@ class Remediations:
         return max(timedelta(0), min(first_due, EVERY))
 
     def _is_due(self, name: str, now: datetime) -> bool:
+        """While a gang is restarted, its requests come first: changes, also a new quarantine, wait for `EVERY`."""
         looked = self._looked.get(name)
+        if self._cluster_state.active_recoveries():
+            looked = self._looked.setdefault(name, _Looked(now + EVERY, self._versions(name)))
+            return now >= looked.next
         return looked is None or now >= looked.next or looked.versions != self._versions(name)
 
     def _versions(self, name: str) -> tuple[str, str]:

@@ -189,7 +189,7 @@ class NodeSituation:
         report = self.health.status if self.health is not None else None
         if self.quarantine is None or report is None:
             return False
-        is_in_it = any(each.id == self.quarantine.finding for each in report.findings)
+        is_in_it = any(each.id == self.quarantine.finding and each.cleared_at is None for each in report.findings)
         return is_in_it or (report.seen_at is not None and report.seen_at > self.quarantine.since)
 
     @property

@@ -9,9 +9,11 @@ import pytest
 
 from healthd.cluster.port import NotFound
 from healthd.controller.remediation.discovery import type_of
+from healthd.controller.remediation.loop import EVERY
 from healthd.core.api import Node, NodeHealth, NodeRemediation, ObjectMeta
 from healthd.core.api.names import ANNOTATION_REMEDIATION, ANNOTATION_RETRY
 from healthd.core.api.remediations import NodePhase, Rung, RungOutcome
+from tests.builders import a_recovery
 from tests.controller.remediation.site import HOME, MINUTE, POWER, REBOOT, Killed, Site
 from tests.core.remediation.situations import a_finding
 
@@ -37,6 +39,17 @@ async def test_a_site_without_bad_nodes_is_asked_for_nothing(site: Site) -> None
 
     assert site.link.writes == 0
     assert await site.phase() is NodePhase.IN_SERVICE
+
+
+async def test_while_a_gang_is_restarted_a_repair_begins_some_seconds_later(site: Site) -> None:
+    """The restart of the gang comes first, also at the API server."""
+    await site.cluster.create(a_recovery())
+    await site.breaks()
+    await site.look()
+    assert site.link.writes == 0
+
+    await site.after(EVERY)
+    assert len(await site.asked()) == 1
 
 
 async def test_a_bad_node_is_rebooted_by_the_hand_of_the_site(site: Site) -> None:

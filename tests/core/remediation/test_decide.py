@@ -113,6 +113,8 @@ def test_a_rung_is_chosen_only_after_the_agent_has_reported_the_finding() -> Non
     assert (waiting.phase, waiting.attempts) == (NodePhase.DRAINED, [])
     assert waiting.message.startswith("waits for the report of its agent")
     assert recorded(after(1, a_finding(), reported_at=before)).attempts[-1].rung is Rung.REBOOT
+    of_last_time = a_finding(cleared_at=START - timedelta(days=1), cleared_by="repair")
+    assert recorded(after(1, of_last_time, reported_at=before)).attempts == []
     assert recorded(after(1, reported_at=later)).attempts[-1].rung is Rung.NONE
     assert recorded(after(120, reported_at=before)).attempts[-1].rung is Rung.NONE, "it may be dead"
 
