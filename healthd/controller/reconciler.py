@@ -239,7 +239,7 @@ class Reconciler:
         root, faults = snapshot.root, snapshot.faults
         if root is None or not faults or root.ending is not RootOutcome.NOT_ENDED or not root.options.restart:
             return None
-        if cached is not None and root.generation > cached.generation:
+        if faults[0].kind is CauseKind.INTERRUPTED and cached is not None and root.generation > cached.generation:
             return None  # its change is on the way here, and may show that a member went because the gang was smaller
         if faults[0].kind is CauseKind.HANG and not was_hang:
             return None
