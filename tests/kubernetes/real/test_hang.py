@@ -23,7 +23,7 @@ from healthd.core.recovery.progress import Progress, has_rhythm
 from healthd.local.demo.script import Script
 from tests.kubernetes.real.scenario import GANG, RANKS, RealStage
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.xdist_group("hang")]
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.xdist_group("dead kubelet")]
 
 NEVER_SAVES = Script(ranks=RANKS, steps=10**9, every=10**9, pace=0)
 SAVES = Script(ranks=RANKS, steps=10**9, every=1000, pace=0.002)
