@@ -130,7 +130,8 @@ class SingleNode:
         elif roll < 0.63:
             self._reboot()
         elif roll < 0.66:
-            self.ahead = max(timedelta(0), self.ahead - timedelta(seconds=self.dice.choice([5, 120, 7200])))
+            later = self.ahead - timedelta(seconds=self.dice.choice([5, 120, 7200]))
+            self.ahead = max(min(self.ahead, timedelta(0)), later)  # one that is behind stays so
             self.note(f"* the clock is set back, and still {self.ahead} ahead")
         elif roll < 0.69:
             self._set_clock()
