@@ -66,7 +66,7 @@ of a link in deploy/. Takes root, made, folder.
 {{- if not $component -}}
   {{- fail (printf "healthd: the chart has no file %s: take the whole folder deploy/, links too" $file) -}}
 {{- end -}}
-{{- $known := list "apiVersion" "kind" "components" "resources" "patches" "configMapGenerator" "generatorOptions" -}}
+{{- $known := list "apiVersion" "kind" "components" "resources" "images" "patches" "configMapGenerator" "generatorOptions" -}}
 {{- range $key := keys $component | sortAlpha -}}
   {{- if not (has $key $known) -}}
     {{- fail (printf "healthd: the chart cannot read %s in %s: use kustomize" $key $file) -}}

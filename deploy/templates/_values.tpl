@@ -139,7 +139,9 @@ Takes root, made.
 {{- range $object := .made.objects -}}
   {{- include "healthd.keep" (dict "object" $object) -}}
   {{- if eq $object.kind "DaemonSet" -}}
-    {{- include "healthd.pod" (dict "root" $.root "made" $.made "pod" $object.spec.template.spec "values" $values.agent) -}}
+    {{- /* What is beside the agent goes where the agent is, and needs other resources. */ -}}
+    {{- $own := ternary $values.agent (pick $values.agent "nodeSelector") (eq $object.metadata.name "healthd-agent") -}}
+    {{- include "healthd.pod" (dict "root" $.root "made" $.made "pod" $object.spec.template.spec "values" $own) -}}
   {{- else if eq $object.kind "Deployment" -}}
     {{- $pod := $object.spec.template.spec -}}
     {{- include "healthd.pod" (dict "root" $.root "made" $.made "pod" $pod "values" $values.controller) -}}
