@@ -42,7 +42,7 @@ from tests.bench.pod_rhythms import TREES
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("_hanging_trainer.py")
-LEARNS = 75.0
+LEARNS = 90.0
 """Seconds before a hang."""
 GIVES_UP = 200.0
 """Seconds after the start, from which on a hang counts as not seen."""
@@ -107,7 +107,9 @@ def played(kinds: Sequence[str], ranks: int, dice: random.Random) -> Iterator[di
                 gangs.remove(gang)
                 yield _judged(gang, [known[uid] for uid in gang.uids], clock.now().timestamp())
             time.sleep(1.0 - clock.now().timestamp() % 1.0)
-        yield from ({"kind": gang.kind, "victim": gang.victim, "seen": None} for gang in gangs)
+        for gang in gangs:
+            states = [str(known[uid].state) if uid in known else "not known" for uid in gang.uids]
+            yield {"kind": gang.kind, "victim": gang.victim, "seen": None, "states": states}
 
 
 def _is_quiet(gang: Gang, known: Mapping[str, PodRhythm]) -> bool:
@@ -148,7 +150,7 @@ def summary(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _outcome(each: Mapping[str, Any], way: str) -> str:
     if each["seen"] is None:
-        return "not seen"
+        return "rhythm not known" if "not known" in each["states"] else "not seen"
     return "right" if each[way] == [each["victim"]] else "wrong" if each[way] else "none"
 
 
