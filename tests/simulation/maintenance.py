@@ -39,6 +39,7 @@ def announce(sim: Simulation, name: str) -> None:
     sim.note(f"* maintenance of {name} is announced")
     sim.watchdog.announced.add(name)
     _annotate(sim, name, "soon")
+    sim.check()  # a controller may act on it before this step is over
 
 
 def end(sim: Simulation) -> None:

@@ -65,6 +65,10 @@ def test_a_mutant_of_the_judging_of_readings_is_found(mutant: str) -> None:
     assert any(why.startswith(f"invariant {FOUND_BY[mutant]}:") for why in found)
 
 
+def test_a_gang_may_leave_nodes_within_the_step_in_which_their_maintenance_is_announced() -> None:
+    assert not run(3210200588).broken
+
+
 def test_a_clock_that_is_behind_is_not_put_forward_under_a_living_agent() -> None:
     assert not single_node.run(3310102161).broken
 
