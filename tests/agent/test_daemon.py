@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from healthd.agent import probing
 from healthd.agent.daemon import READ_PODS_EVERY, REPORT_WITHIN, AgentDaemon, NodeSources
 from healthd.agent.probing import Probe
 from healthd.agent.rhythms import Usages
@@ -29,7 +30,6 @@ from healthd.core.api import (
 from healthd.core.api.model import Verdict
 from healthd.core.config import Config, HttpPolicy, ProbesPolicy
 from healthd.core.diagnosis.readings import Reading, Sample
-from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY
 from healthd.core.hang.samples import Stall, Usage
 from healthd.core.node.pod_liveness import PodTasks
 from healthd.core.node.reporting import quiet_pods
@@ -39,6 +39,7 @@ from healthd.probes.klog.log import KernelLog
 from healthd.probes.klog.pipe import KernelLogPipe
 from healthd.probes.nvml.inventory import NvmlInventory
 from healthd.telemetry.address import AddressError
+from healthd.threads import Call
 from tests.agent.request_log import CountingCluster
 from tests.builders import a_node
 from tests.fakes import START, ManualClock, counting_uids, settle
@@ -166,14 +167,6 @@ class Node1:
         """How many the agent has taken in."""
         [counter] = self.daemon.metrics.kernel_records.collect()
         return counter.samples[0].value
-
-    async def answers_of_threads(self) -> None:
-        """Return once the rhythms were read that are due by now."""
-        usages = self.machine.usages
-        assert isinstance(usages, Rank)
-        while self.clock.now() >= usages.read_next:
-            await settle()
-        await settle()
 
     def troubles(self) -> dict[str, str]:
         """What `/readyz` would say."""
@@ -329,13 +322,38 @@ async def test_pods_that_end_are_published(node: Node1) -> None:
     assert ([end.uid for end in health.status.gone_pods], health.status.live_pods) == (["uid-1"], [])
 
 
+class InTheLoop:
+    """A worker without a thread: what is read belongs to the second in which it was due, on any machine."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def submit(self, calls: Sequence[Call[Any]]) -> None:
+        """Make *calls* now, and hand on their answers in the next turn of the event loop."""
+        for call in calls:
+            asyncio.get_running_loop().call_soon(call.then, *outcome(call))
+
+
+def outcome(call: Call[Any]) -> tuple[Any, Exception | None]:
+    """What it answers, or what it raises."""
+    try:
+        return call.work(), None
+    except Exception as error:
+        return None, error
+
+
+@pytest.fixture
+def without_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent reads in its event loop."""
+    monkeypatch.setattr(probing, "Worker", InTheLoop)
+
+
 class Rank:
     """A pod that trains by the clock, until it hangs."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
         self.hung_at: datetime | None = None
-        self.read_next = START
 
     def processor_times(self) -> Mapping[str, float]:
         """It uses a core."""
@@ -344,7 +362,6 @@ class Rank:
     def read(self, uids: Collection[str]) -> Mapping[str, Usage]:
         """With the page faults of its work."""
         seconds = self.processor_times()["rank"]
-        self.read_next = self._clock.now() + (SAMPLE_EVERY if uids else CHOOSE_EVERY)
         return dict.fromkeys(uids, Usage(cpu=seconds, faults=60 * seconds))
 
     def stalls(self, uids: Collection[str]) -> Mapping[str, Stall]:
@@ -369,10 +386,11 @@ async def until_silent(node: Node1) -> list[PodRhythm]:
     """What is published once a pod is silent."""
     while not quiet_pods(rhythms := (await node.until(NodeHealth, lambda _: True)).status.rhythms):
         await node.clock.run_for(timedelta(seconds=1))
-        await node.answers_of_threads()
+        await settle()
     return rhythms
 
 
+@pytest.mark.usefixtures("without_thread")
 async def test_a_pod_that_falls_silent_is_published_and_a_new_life_of_the_agent_withdraws_it(node: Node1) -> None:
     node.machine.usages = rank = Rank(node.clock)
     node.daemon = node.new_daemon()
@@ -380,7 +398,7 @@ async def test_a_pod_that_falls_silent_is_published_and_a_new_life_of_the_agent_
         await node.until_verdict(Verdict.HEALTHY)
         for _ in range(90):
             await node.clock.run_for(timedelta(seconds=1))
-            await node.answers_of_threads()
+            await settle()
         rank.hung_at = node.clock.now()
         [silent] = await until_silent(node)
         seen = node.clock.now()

@@ -44,8 +44,8 @@ class Witness:
         """The next line that a rank writes."""
         async with asyncio.timeout(PATIENCE):
             while b"\n" not in self._unread:
-                await readable(self._fd)
-                self._unread += os.read(self._fd, 4096)
+                await readable(self._fd)  # also between two writers, when there is nothing to read
+                self._read()
         line, self._unread = self._unread.split(b"\n", 1)
         return line.decode()
 
@@ -62,6 +62,10 @@ class Witness:
 
     def is_alone(self) -> bool:
         """No process holds the pipe now."""
+        return self._read()
+
+    def _read(self) -> bool:
+        """Whether what there was to read ended with the end of the file."""
         try:
             while data := os.read(self._fd, 4096):
                 self._unread += data
