@@ -7,6 +7,7 @@ it. `make kubernetes VERSION=1.35` runs this on a real one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.kubernetes.conftest import DEPLOY, SYSTEM
 from tests.kubernetes.gangs import GANGS
 from tests.kubernetes.replicas import Replicas
 from tests.kubernetes.scenario import Scenario
+from tests.kubernetes.test_foreign_signs import condition
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane, Options
 from tests.lab.fixtures import get
@@ -97,6 +99,25 @@ async def test_gang_on_a_broken_node_runs_again_on_a_spare(scenario: Scenario, r
     assert scenario.spares[0] in {pod.spec.node_name for pod in pods}
     assert [attempt.number for attempt in recovery.status.attempts] == [1]
     assert scenario.ranks.overlaps == []
+
+
+async def test_gang_that_comes_back_to_a_bad_node_is_held_until_the_node_is_cordoned(
+    scenario: Scenario, replicas: Replicas
+) -> None:
+    await asyncio.gather(replicas.add(), scenario.play())
+    bad = scenario.node_of(rank=1)
+
+    condition(scenario, bad, "CperHardwareErrorFatal", "True")
+
+    held = await scenario.until_phase(Phase.HELD)
+    assert held.status.message == f"it came back to a bad node: {bad}; nothing keeps its pods off"
+    assert bad in {pod.spec.node_name for pod in await scenario.until_running(1)}
+
+    scenario.control_plane.kubectl("cordon", bad)
+
+    await scenario.until_phase(Phase.RECOVERED)
+    assert bad not in {pod.spec.node_name for pod in await scenario.until_running(2)}
+    assert set(map(tuple, scenario.ranks.starts.values())) == {(0, 1, 2)}
 
 
 @pytest.mark.parametrize("state", ["stopped by healthd", "stopped by its user", "running"])

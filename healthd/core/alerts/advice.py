@@ -61,6 +61,10 @@ IN_CLUSTER = Advice(
             "See why no checkpoint will load: `healthd checkpoints list FOLDER` says what is wrong with each. It goes "
             "on when one can be read, or when recovery.start_fresh allows a start from step 0"
         ),
+        Hold.NODE: (
+            "Cordon the bad node that the message names (`kubectl cordon NODE`), and take a toleration of cordons from "
+            "the pods if they have one. It is moved once more then"
+        ),
         Hold.PROGRAM: (
             "Look at the stacks of its ranks now: nothing was stopped. Mend the program or its data, then suspend the "
             "gang and resume it"

@@ -48,6 +48,7 @@ WAITS: Mapping[Hold, _Wait] = {
     Hold.BUDGET: _Wait("the budget of quarantines is used up", "budget-used-up", 40),
     Hold.FENCE: _Wait("old pods may still write", "fence", 30),
     Hold.SPARE: _Wait("no spare", "no-spare", 20),
+    Hold.NODE: _Wait("it came back to a bad node", "came-back-to-bad-node", 10),
     Hold.CHECKPOINT: _Wait("nothing to resume from", "nothing-to-resume-from", 10),
     Hold.PROGRAM: _Wait("it hangs again in the same place", "hangs-in-same-place", 10),
     Hold.INVALID: _Wait("its annotations cannot be read", "invalid-gang", 10),

@@ -91,6 +91,8 @@ class Hold(StrEnum):
     """No checkpoint will load."""
     SPARE = "spare"
     """No spare node replaces the bad one."""
+    NODE = "node"
+    """The gang came back to a bad node: nothing keeps its pods off."""
     PROGRAM = "program"
     """The gang hangs again in the same place of its program, at the same step."""
     INVALID = "invalid"

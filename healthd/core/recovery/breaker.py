@@ -21,6 +21,7 @@ from healthd.core.api import Node, NodeHealth, Recovery, RecoveryStatus
 from healthd.core.api.model import BreakerTrigger, Hold, Phase, Verdict
 from healthd.core.config import BreakerPolicy
 from healthd.core.node.quarantine import read_record
+from healthd.core.recovery.came_back import CAME_BACK
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.fence import CLOCKS_DIFFER
 from healthd.core.recovery.gang import UNREADABLE
@@ -78,6 +79,8 @@ def hold_of(status: RecoveryStatus) -> Hold | None:
         return Hold.BREAKER
     if status.message.startswith(UNREADABLE):
         return Hold.INVALID
+    if status.message.startswith(CAME_BACK):
+        return Hold.NODE
     if status.message.startswith(SAME_PLACE):
         return Hold.PROGRAM
     return _WAITS_FOR.get(status.held_in or Phase.DETECTED)

@@ -106,10 +106,8 @@ def _place(
     With too few spares the gang shrinks if its owner allowed that (`healthd.dev/min-nodes`), else nothing runs:
     a gang that waits for a missing member wastes every other node.
     """
-    before = _last_places(status.pods, root, view, back)
-    unfit = {
-        node for node in before.values() if not is_fit(view.nodes.get(node), view.health.get(node), view.sign_on(node))
-    }
+    before = _moved_to_empty_nodes(_last_places(status.pods, root, view, back), root, status, view)
+    unfit = {node for node in before.values() if not _is_fit(node, view)}
     bad = [node for node in dict.fromkeys(before.values()) if node in unfit]
     good = [node for node in before.values() if node not in unfit]
     suspect, last = node_to_replace(status), suspected_nodes(status)
@@ -135,6 +133,25 @@ def _place(
     message = f"no spare for {some(missing)}: shrinks from {root.world} to {len(compact)} {root.terms.member}s"
     left_out = tuple(node for node in missing if not node.startswith(NO_NODE))
     return PlacementPlan(compact, spares, message, left_out)
+
+
+def _moved_to_empty_nodes(
+    places: Mapping[str, str], root: Root, status: RecoveryStatus, view: GangView
+) -> dict[str, str]:
+    """
+    *places*, with the empty nodes of the last plan in place of bad ones: its scheduler did not follow the plan.
+
+    A bad node that has a replacement already keeps that one.
+    """
+    planned = [node for node in dict.fromkeys(root.placement.values()) if node not in places.values()]
+    empty = [node for node in planned if _is_fit(node, view) and not is_spare(view.nodes[node])]
+    bad = [n for n in dict.fromkeys(places.values()) if n not in status.replacements and not _is_fit(n, view)]
+    moves = dict(zip(bad, empty, strict=False))
+    return {index: moves.get(node, node) for index, node in places.items()}
+
+
+def _is_fit(node: str, view: GangView) -> bool:
+    return is_fit(view.nodes.get(node), view.health.get(node), view.sign_on(node))
 
 
 def _compact(placement: Mapping[str, str], root: Root, *, share: bool) -> dict[str, str]:

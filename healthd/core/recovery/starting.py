@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from healthd.core.api import Attempt, Cause, ChosenCheckpoint
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.recovery.actions import ClaimSpare, StartGang
+from healthd.core.recovery.came_back import held_after_return
 from healthd.core.recovery.faults import DISK_FULL
 from healthd.core.recovery.gang import StartHint, index_of, members, with_seats
 from healthd.core.recovery.growth import added_members, grows_back, left_out_of
@@ -35,7 +36,7 @@ def starting(s: Situation) -> Decision:
         return s.enter(Phase.STARTING, "its queue lets it run")
     if s.root.attempt < s.status.attempt or s.stopped_by_us:  # a start may be more than one write
         return _start(s)
-    if faulted := _faulted_again(s):
+    if faulted := held_after_return(s) or _faulted_again(s):
         return faulted
     running = _running(s)
     if running >= max(s.root.world, 1):  # what an object below the root says may come later
@@ -157,6 +158,8 @@ def confirming(s: Situation) -> Decision:
 
 
 def _confirming(s: Situation) -> Decision:
+    if held := held_after_return(s):
+        return held
     resumed = s.status.checkpoint or ChosenCheckpoint()
     newest = s.view.newer.found if s.view.newer else None
     if newest is not None and is_beyond(newest, resumed):

@@ -14,6 +14,7 @@ from healthd.core.api.model import BreakerTrigger, CauseKind, Hold, Phase, Verdi
 from healthd.core.config import BreakerPolicy
 from healthd.core.node.quarantine import Record
 from healthd.core.recovery.breaker import OPEN, Outage, hold_of, open_over, outage_of, refuses
+from healthd.core.recovery.came_back import CAME_BACK
 from healthd.core.recovery.suspicion import SAME_PLACE
 from tests.builders import a_cause, a_finding, a_node, a_nodehealth, a_recovery
 from tests.fakes import START
@@ -237,6 +238,8 @@ def test_it_is_open_also_while_there_is_no_gang_to_hold(
         (Phase.RESERVING, "no spare", Hold.SPARE),
         (Phase.FENCING, "no proof", Hold.FENCE),
         (Phase.CHOOSING, "none will load", Hold.CHECKPOINT),
+        (Phase.STARTING, f"{CAME_BACK}: node-1", Hold.NODE),
+        (Phase.CONFIRMING, f"{CAME_BACK}: node-1", Hold.NODE),
         (Phase.CONFIRMING, f"{SAME_PLACE}, after step 7", Hold.PROGRAM),
     ],
 )

@@ -144,6 +144,35 @@ def test_a_member_that_lost_its_node_to_another_takes_one_that_the_gang_has_left
     assert plan.placement == {"0": "other", "1": "good"}
 
 
+def test_a_member_that_was_put_on_a_bad_node_takes_the_one_of_the_plan_that_is_empty() -> None:
+    plan = a_plan([(0, "good"), (1, "bad")], GOOD, BAD, a_node("other"), SPARE, reported={"0": "good", "1": "other"})
+
+    assert isinstance(plan, PlacementPlan)
+    assert (plan.placement, plan.replacements) == ({"0": "good", "1": "other"}, {})
+
+
+@pytest.mark.parametrize(
+    "planned",
+    [pytest.param("good", id="it is not empty"), pytest.param("bad-2", id="bad"), pytest.param("gone", id="gone")],
+)
+def test_it_takes_no_node_of_the_plan_that_is_of_no_use(planned: str) -> None:
+    others = [a_node("bad-2", unschedulable=True), SPARE]
+    plan = a_plan([(0, "good"), (1, "bad")], GOOD, BAD, *others, reported={"0": "good", "1": planned})
+
+    assert isinstance(plan, PlacementPlan)
+    assert plan.replacements == {"bad": "spare"}
+
+
+def test_a_replacement_on_record_stands_also_when_its_node_is_empty() -> None:
+    claim = Claim(recovery="train-1", namespace="default", gang="train", gang_uid="uid-train", instead_of="bad")
+    claimed = a_node("spare", spare=True, annotations={ANNOTATION_CLAIM: msgspec.json.encode(claim).decode()})
+    pods, reported = [(0, "good"), (1, "bad")], {"0": "good", "1": "spare"}
+    plan = a_plan(pods, GOOD, BAD, claimed, reported=reported, replacements={"bad": "spare"})
+
+    assert isinstance(plan, PlacementPlan)
+    assert (plan.placement, plan.replacements) == ({"0": "good", "1": "spare"}, {"bad": "spare"})
+
+
 def test_two_members_that_were_on_a_node_after_each_other_do_not_meet_there() -> None:
     plan = a_plan([(0, "good"), (1, "other"), (1, "good")], GOOD, a_node("other"))
 
