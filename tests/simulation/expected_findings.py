@@ -94,8 +94,8 @@ class ReadingHistory:
         if after >= high:
             self.fell_from = None
             return begin, after - high  # it was there, or on its way, all the while
-        if at < until:
-            return self.at, 0
+        if at < until or self.at == until - DOUBT:
+            return self.at, 0  # nor does one sight of it show that it was a reset
         self.fell_from = None
         return self.at, after - before
 

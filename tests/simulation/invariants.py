@@ -84,7 +84,7 @@ class Watchdog:
         self.announced: set[str] = set()
         """Nodes for which a maintenance was ever announced."""
         self._sizes: dict[str, tuple[int, int]] = {}
-        """By uid of a Job that healthd made smaller, and that its user left so: its own size, and the size since."""
+        """By uid of a Job that healthd made smaller: its own size, and the size since. Others are its user's choice."""
         self.writes = 0
         self.may_overlap = False
         """The owner of the gangs let them go on without proof."""
@@ -230,14 +230,17 @@ class Watchdog:
             self._check_start(write.by, name, before, after)
 
     def _check_size(self, by: str, before: Job, after: Job) -> None:
-        """healthd makes a gang smaller, and as large again as it was, and never changes a size that a user chose."""
+        """
+        healthd makes a gang smaller, and as large again as it was, and never changes a size that a user chose. A user
+        who comes back to the very size that healthd had chosen chose none: nothing on the Job tells the two apart.
+        """
         old, new, uid = before.spec.completions or 1, after.spec.completions or 1, after.metadata.uid
         if old == new:
             return
         if not _is_healthd(by):
-            self._sizes.pop(uid, None)
             return
         own, since = self._sizes.get(uid, (old, old))
+        own = own if since == old else old
         expect(9, new <= own, f"{after.metadata.name} was made {new} members large; its own size is {own}")
         expect(9, new < old or since == old, f"{after.metadata.name} grew from {old}, which healthd had not chosen")
         asked = after.metadata.annotations.get("healthd.dev/grow-back") == "enabled"
@@ -249,7 +252,7 @@ class Watchdog:
     def may_grow(self, job: Job) -> bool:
         """Whether healthd made it smaller, and its user wants it to grow back."""
         asked = job.metadata.annotations.get("healthd.dev/grow-back") == "enabled"
-        return asked and job.metadata.uid in self._sizes
+        return asked and self._sizes.get(job.metadata.uid, (0, 0))[1] == (job.spec.completions or 1)
 
     def unplanned(self, restarts: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """Those of *restarts* that a recovery with a fault made."""

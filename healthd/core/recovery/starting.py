@@ -13,7 +13,7 @@ from healthd.core.recovery.actions import ClaimSpare, StartGang
 from healthd.core.recovery.came_back import held_after_return
 from healthd.core.recovery.faults import DISK_FULL
 from healthd.core.recovery.gang import StartHint, index_of, members, with_seats
-from healthd.core.recovery.growth import added_members, grows_back, left_out_of
+from healthd.core.recovery.growth import added_members, grows_back, left_out_of, record_of
 from healthd.core.recovery.placement import Shortage, place
 from healthd.core.recovery.progress import is_beyond
 from healthd.core.recovery.replacement_nodes import is_claimed, stand_ins, stranded
@@ -34,6 +34,8 @@ def starting(s: Situation) -> Decision:
         return _queued(s, why)
     if s.status.phase is Phase.HELD and s.status.message.startswith(QUEUED):
         return s.enter(Phase.STARTING, "its queue lets it run")
+    if stopped := _stopped_since(s, has_run=any(pod.spec.node_name for pod in members(s.view))):
+        return stopped
     if s.root.attempt < s.status.attempt or s.stopped_by_us:  # a start may be more than one write
         return _start(s)
     if faulted := held_after_return(s) or _faulted_again(s):
@@ -138,6 +140,10 @@ def _start(s: Situation) -> Decision:
     if isinstance(plan, Shortage) or plan.placement != s.status.placement:
         # The intent stays recorded until there is a better one: another controller may start the gang by it now.
         return s.enter(Phase.RESERVING, f"a {s.terms.node} of the plan went bad before the start")
+    own_size = next((a.shrunk.size for a in s.status.attempts if a.number == s.status.attempt and a.shrunk), None)
+    left_out = record_of(plan.placement, plan.left_out, s.root, shrunk)
+    if own_size != (left_out.size if left_out else None):  # else it would grow to a size that its owner gave up
+        return s.enter(Phase.RESERVING, f"the size of the {s.terms.gang} was changed before the start")
     if s.now - (s.status.phase_since or s.now) >= s.policy.start_deadline / 2:
         # Members get the whole deadline, also when the API server, or a clock that was set, delayed the start.
         return s.enter(Phase.STARTING, "the start was held up")
@@ -146,7 +152,7 @@ def _start(s: Situation) -> Decision:
         attempt=s.status.attempt,
         checkpoint=s.status.checkpoint or ChosenCheckpoint(),
         placement=s.status.placement,
-        own_size=next((a.shrunk.size for a in s.status.attempts if a.number == s.status.attempt and a.shrunk), None),
+        own_size=own_size,
     )
     return Decision(actions=(StartGang(hint),), reason=f"start attempt {s.status.attempt}")
 
@@ -157,7 +163,17 @@ def confirming(s: Situation) -> Decision:
     return report_unread(s) or decision if decision.waits else decision
 
 
+def _stopped_since(s: Situation, *, has_run: bool) -> Decision | None:
+    """Stop it as a further attempt, where the record is older than that stop: it was deleted, and made again."""
+    if not (has_run and s.stopped_by_us and s.root.attempt == s.status.attempt):
+        return None
+    message = f"the {s.terms.gang} was stopped again; the record of why was deleted"
+    return _again(s, [Cause(kind=CauseKind.INTERRUPTED, message=message, at=s.now)])
+
+
 def _confirming(s: Situation) -> Decision:
+    if stopped := _stopped_since(s, has_run=True):
+        return stopped
     if held := held_after_return(s):
         return held
     resumed = s.status.checkpoint or ChosenCheckpoint()

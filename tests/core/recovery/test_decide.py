@@ -23,6 +23,7 @@ from healthd.core.api import (
     PodStatus,
     Recovery,
     RecoveryStatus,
+    Shrunk,
     Terminated,
     TimelineEntry,
 )
@@ -173,6 +174,26 @@ def test_a_record_that_is_older_than_the_stop_goes_on_with_the_stop() -> None:
     assert entered(decision) == (Phase.STOPPING, "the gang was stopped already")
 
 
+@pytest.mark.parametrize("phase", [Phase.STARTING, Phase.CONFIRMING])
+def test_a_record_from_before_the_stop_of_its_own_attempt_goes_on_with_that_stop(phase: Phase) -> None:
+    ran = [a_restarted(0, "node-0"), a_restarted(1, "node-1")]
+
+    record = decided(a_recovery_in(phase), a_root(attempt=1, **STOPPED), pods=ran).record
+
+    assert record is not None
+    assert (record.phase, record.attempt) == (Phase.STOPPING, 2)
+    assert [pod.name for pod in record.pods] == ["r0", "r1"]
+    assert "the gang was stopped again; the record of why was deleted" in record.message
+
+
+def test_a_start_of_which_only_the_first_write_was_done_is_completed() -> None:
+    placed = a_recovery_in(Phase.STARTING, pods=PROVEN, placement={"0": "node-0", "1": "node-1"}, phase_since=NOW)
+
+    [start] = decided(placed, a_root(attempt=1, **STOPPED)).actions
+
+    assert isinstance(start, StartGang)
+
+
 def test_a_bad_node_that_could_not_be_quarantined_holds_the_recovery_and_the_gang_runs_on() -> None:
     fault = a_cause(node="node-1")
 
@@ -199,7 +220,9 @@ def test_a_stopped_gang_whose_own_controller_has_not_said_so_is_waited_for() -> 
 def a_restarted(rank: int, node: str, phase: str = "Running") -> Pod:
     """A member of attempt 1."""
     status = PodStatus(phase=phase)
-    return a_pod(f"r{rank}", node=node, index=rank, annotations={ANNOTATION_ATTEMPT: "1"}, status=status)
+    return a_pod(
+        f"r{rank}", uid=f"u{rank}", node=node, index=rank, annotations={ANNOTATION_ATTEMPT: "1"}, status=status
+    )
 
 
 def test_a_start_that_was_held_up_gives_members_the_whole_deadline() -> None:
@@ -334,6 +357,17 @@ def test_the_intent_to_start_stays_on_record_until_there_is_a_better_one() -> No
 
     assert again is not None
     assert [attempt.placement for attempt in again.attempts] == [{"0": "node-0", "1": "node-1"}]
+
+
+def test_a_size_that_its_owner_chose_before_the_start_is_the_gangs_own() -> None:
+    shrinks = Attempt(number=1, checkpoint=ChosenCheckpoint(), shrunk=Shrunk(size=2, members=1, nodes=["node-1"]))
+    reserved = {"pods": PROVEN[:1], "placement": {"0": "node-0"}, "attempts": [shrinks]}
+    options = GangOptions(restart=True, checkpoint="/checkpoints", min_nodes=1)
+
+    back = decided(a_recovery_in(Phase.STARTING, **reserved), a_root(world=1, options=options, **STOPPED)).record
+
+    assert back is not None
+    assert (back.phase, back.message) == (Phase.RESERVING, "the size of the gang was changed before the start")
 
 
 def test_a_start_that_another_controller_made_after_all_is_followed() -> None:

@@ -3,9 +3,10 @@ The short history of one reading: how much a counter grew and when, how often a 
 
 This module handles what a counter does besides counting. *Wrap*: it stood near the end of 32 or 64 bits and goes on
 near zero, but hardly ever at zero itself. *Reset or glitch*: any other smaller value is no growth. Which of both it was
-is not known for a while: growth just before and after does not count, and a counter that returns to its old value shows
-that it was a glitch. *Hot-plug*: a reading that was gone is a new series, because a new device brings its own lifetime
-counters. *Gaps*: growth over a time that is longer than a rule's window counts in proportion.
+is not known for a while, nor while only one sample has shown it: growth just before and after does not count, and a
+counter that returns to its old value shows that it was a glitch. *Hot-plug*: a reading that was gone is a new series,
+because a new device brings its own lifetime counters. *Gaps*: growth over a time that is longer than a rule's window
+counts in proportion.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ class Series:
         high = self._high
         if high is None:
             return since, value - before
-        if value < high and at - self._fell_at < DOUBT:
+        was_seen_once = since == self._fell_at
+        if value < high and (was_seen_once or at - self._fell_at < DOUBT):
             return since, 0.0
         self._high = None
         return (self._high_at, value - high) if value >= high else (since, value - before)

@@ -48,6 +48,14 @@ def test_counter_that_was_reset_counts_from_there_once_it_is_certain() -> None:
     assert bench.counts(90, 99, 100, after=DOUBT) == [False, False, True]
 
 
+def test_one_sample_does_not_make_a_reset_however_long_ago_it_was() -> None:
+    bench = EngineDriver(TEN_AN_HOUR)
+    bench.counts(900, 0)
+
+    assert bench.counts(90, 90, after=timedelta(minutes=34)) == [False, False]
+    assert bench.counts(100) == [True]
+
+
 @pytest.mark.parametrize(
     "shown",
     [
