@@ -361,7 +361,7 @@ def test_the_intent_to_start_stays_on_record_until_there_is_a_better_one() -> No
 
 def test_a_size_that_its_owner_chose_before_the_start_is_the_gangs_own() -> None:
     shrinks = Attempt(number=1, checkpoint=ChosenCheckpoint(), shrunk=Shrunk(size=2, members=1, nodes=["node-1"]))
-    reserved = {"pods": PROVEN[:1], "placement": {"0": "node-0"}, "attempts": [shrinks]}
+    reserved: dict[str, Any] = {"pods": PROVEN[:1], "placement": {"0": "node-0"}, "attempts": [shrinks]}
     options = GangOptions(restart=True, checkpoint="/checkpoints", min_nodes=1)
 
     back = decided(a_recovery_in(Phase.STARTING, **reserved), a_root(world=1, options=options, **STOPPED)).record
