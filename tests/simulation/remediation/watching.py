@@ -118,6 +118,8 @@ class RemediationWatch:
     def _record(self, write: Write) -> None:
         if write.after is None:
             self.records.pop(write.before.metadata.name, None)
+            # The garbage collector takes the slots that this record owns, and no writer of them is seen.
+            self.slots = {slot: of for slot, of in self.slots.items() if of != write.before.metadata.name}
             return
         name = write.after.metadata.name
         before, after = write.before.status if write.before else None, write.after.status
