@@ -6,6 +6,7 @@ with Conflict and does no harm. The next pass then decides again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import assert_never
 
 from healthd.clock import Clock
@@ -29,6 +30,12 @@ from healthd.core.remediation.actions import (
     Withdraw,
 )
 from healthd.core.remediation.hands.placeholders import Lacking
+
+FRESH = timedelta(seconds=15)
+"""
+How old the last look before a request may be. A process that was stopped for longer may have been deposed meanwhile,
+and what it wants to ask for may have been done and taken back.
+"""
 
 
 class Actor:
@@ -77,6 +84,7 @@ class Actor:
         Read again what a request must not be written without: the record, the Node, and that nothing runs on it. What
         is created has no precondition of its own. Raises Conflict.
         """
+        began = self._clock.now()
         now = await self._observer.subject(subject.name)
         if now.node is None or subject.node is None or now.node.metadata.uid != subject.node.metadata.uid:
             raise Conflict(f"Node {subject.name}: it was replaced since it was read")
@@ -86,6 +94,8 @@ class Actor:
             raise Conflict(f"NodeRemediation {subject.name}: it changed since it was read")
         if occupants := await self._observer.occupants(subject.name):
             raise Conflict(f"Node {subject.name}: {occupants[0]} runs on it since it was read")
+        if not timedelta(0) <= self._clock.now() - began <= FRESH:
+            raise Conflict(f"Node {subject.name}: reading it took longer than {FRESH.total_seconds():.0f} s")
 
     async def _mark(self, subject: Subject, metadata: Mapping[str, Mapping[str, str | None]]) -> None:
         await patch_node(self._cluster, _node_of(subject), {"metadata": metadata})

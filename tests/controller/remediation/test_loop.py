@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from healthd.cluster.port import NotFound
+from healthd.controller.remediation.act import FRESH
 from healthd.controller.remediation.discovery import type_of
 from healthd.controller.remediation.loop import EVERY
-from healthd.core.api import Node, NodeHealth, NodeRemediation, ObjectMeta
+from healthd.core.api import Node, NodeHealth, NodeRemediation, ObjectMeta, Pod
 from healthd.core.api.names import ANNOTATION_REMEDIATION, ANNOTATION_RETRY
 from healthd.core.api.remediations import NodePhase, Rung, RungOutcome
 from tests.builders import a_recovery
@@ -172,6 +174,35 @@ async def test_a_pod_that_comes_right_before_the_request_stops_it(site: Site) ->
     assert came
     assert await site.asked() == []
     assert await site.phase() is NodePhase.QUARANTINED
+
+
+class Stopped:
+    """A cluster as a controller reaches it whose machine is suspended after each look at the pods of a node."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._site.cluster, name)
+
+    async def list(self, kind: type[Any], **options: Any) -> Any:
+        """The objects as they were before."""
+        found = await self._site.cluster.list(kind, **options)
+        if kind is Pod:
+            self._site.clock.advance(2 * FRESH)
+        return found
+
+
+async def test_a_controller_that_was_suspended_after_its_last_look_asks_for_nothing(site: Site) -> None:
+    await site.breaks()
+    site.loop = site.loop_over(Stopped(site))
+    await site.look(6)
+
+    assert await site.phase() is NodePhase.REMEDIATING
+    assert await site.asked() == []
+    site.lead()
+    await site.look(2)
+    assert len(await site.asked()) == 1
 
 
 async def test_the_limit_holds_for_all_nodes_together(site: Site) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from healthd.cluster.port import Fields, Labels, Listed, NotFound
+from healthd.cluster.port import Fields, Labels, Listed, NotFound, Unavailable
 from healthd.core.api import Slim
 from tests.simulation.faulty_cluster import FaultyCluster
 
 T = TypeVar("T", bound=Slim)
+GIVEN_UP_AFTER = timedelta(seconds=15)
+"""A request that had no answer by then is given up by the client, and comes to nothing."""
 FRESH = 12
 """Calls after which a read is old: so many lie between the last look before a request and the request."""
 
@@ -18,8 +22,9 @@ class ReadingCluster(FaultyCluster):
 
     calls = 0
 
-    def __init__(self, *rest: Any) -> None:
+    def __init__(self, now: Callable[[], datetime], *rest: Any) -> None:
         super().__init__(*rest)
+        self._now = now
         self._reads: dict[tuple[type[Any], str], tuple[int, Any]] = {}
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
@@ -40,6 +45,17 @@ class ReadingCluster(FaultyCluster):
         name = next(iter((fields or {}).values()), "")
         self._reads[kind, name] = self.calls, found.items
         return found
+
+    async def create(self, obj: T) -> T:
+        asked = self._now()
+
+        async def in_time() -> T:
+            if self._now() - asked > GIVEN_UP_AFTER:
+                raise Unavailable("timed out")
+            return await self._truth.create(obj)
+
+        name = obj.metadata.name  # type: ignore[attr-defined]  # every kind that is kept has metadata
+        return await self._call(f"create {type(obj).__name__} {name}", in_time(), writes=True)
 
     def last(self, kind: type[Any], name: str) -> Any:
         """What it read last of *kind* and *name*; None where it knows nothing, or nothing fresh."""

@@ -216,7 +216,7 @@ class RemediationSimulation:
 
     def _controller(self, name: str) -> Actor:
         view = self.ground_truth.seen_by(name)
-        reader = ReadingCluster(view, self.luck, lambda what: self.note(f"{name} {what}"))
+        reader = ReadingCluster(self.clock.now, view, self.luck, lambda what: self.note(f"{name} {what}"))
         self.watch.readers[name] = reader
         cluster = self._wrap(reader) if self._wrap else reader
 

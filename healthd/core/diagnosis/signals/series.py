@@ -54,7 +54,7 @@ class Series:
     def __init__(self, value: float | str, at: datetime, keeps: timedelta) -> None:
         self.value = value
         self._value_at = at
-        self._keeps = keeps
+        self._keeps = max(keeps, DOUBT)  # a rise may be taken back for so long
         self._settled: datetime | None = None
         self._high: float | None = None
         """Its value before it fell, until it is known whether that was a reset."""

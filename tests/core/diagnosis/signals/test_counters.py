@@ -48,6 +48,14 @@ def test_counter_that_was_reset_counts_from_there_once_it_is_certain() -> None:
     assert bench.counts(90, 99, 100, after=DOUBT) == [False, False, True]
 
 
+def test_rise_that_is_taken_back_was_none_also_where_the_window_is_short() -> None:
+    bench = EngineDriver(rule(Grows(10, MINUTE)))
+    bench.counts(0, 20)
+    bench.counts(20, 20, 11, after=timedelta(seconds=31))
+
+    assert bench.counts(31, after=MINUTE) == [True]
+
+
 def test_one_sample_does_not_make_a_reset_however_long_ago_it_was() -> None:
     bench = EngineDriver(TEN_AN_HOUR)
     bench.counts(900, 0)
