@@ -20,6 +20,7 @@ import msgspec
 
 from healthd.cli.errors import UserError
 from healthd.cli.explain_hang import lines_of_hang, write_svg
+from healthd.cli.quiet_ranks import lines_of_ranks, read_quiet_ranks
 from healthd.cli.target.gang import gang_named, gang_of
 from healthd.cli.target.run import known_runs
 from healthd.cli.target.target import Target, add_target_arguments, open_target
@@ -29,6 +30,7 @@ from healthd.cluster.port import NotFound, Reader
 from healthd.core.api import Job, Node, NodeHealth, Recovery
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.checkpoint.restart_cost import Stake, at_stake
+from healthd.core.hang.evidence import RankEvidence
 from healthd.core.hang.straggler_text import straggler_lines
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.recovery_status import blamed, gang_text, kind_named
@@ -77,6 +79,8 @@ class Recorded(NamedTuple):
     """The last time that all its members fell silent. Empty beside an older recovery of it."""
     hang: HangRecord | None
     """What the witnesses said of each rank then, where they were asked."""
+    ranks: list[RankEvidence]
+    """What each rank does, by the agents of a cluster, while the gang hangs. Empty: it does not, or it is a run."""
     stragglers: list[str]
     """The ranks that the others waited for. Empty beside an older recovery."""
 
@@ -152,13 +156,17 @@ async def _read(args: argparse.Namespace) -> Recorded:
         nodes = {name: node for name in names if (node := await _get(found.cluster, Node, name))}
         health = {name: given for name in names if (given := await _get(found.cluster, NodeHealth, name))}
         notes = await _notes(gang, found) if gang and found.state is not None else {}
+        hangs_there = gang if found.state is None else None
+        ranks = await read_quiet_ranks(hangs_there, found, SystemClock().now()) if hangs_there else []
     stake = _stake(gang, chosen, known) if gang else None
     lines = _gpu_time(gang, chosen, known) if gang else []
     is_newest = gang is not None and _is_newest(gang, chosen, known)
     silence = silence_lines(gang, SystemClock().now()) if gang and is_newest else []
     hang = record_of(notes, gang.silence) if gang else None
     stragglers = straggler_lines(stragglers_of(notes)) if is_newest else []
-    return Recorded(found.name, found.state, chosen, nodes, health, gang, stake, lines, silence, hang, stragglers)
+    return Recorded(
+        found.name, found.state, chosen, nodes, health, gang, stake, lines, silence, hang, ranks, stragglers
+    )
 
 
 async def _gang(given: str, chosen: Sequence[Recovery], found: Target) -> Root | None:
@@ -179,7 +187,8 @@ async def _notes(gang: Root, found: Target) -> Mapping[str, str]:
 def _silent(recorded: Recorded, width: int) -> Iterator[Section]:
     """The last silence in sentences, its table and picture as they are (they must not be wrapped), and stragglers."""
     for section in silent(recorded.silence, width):
-        lines = lines_of_hang(recorded.hang, width - len(_INDENT)) if recorded.hang else ()
+        room = width - len(_INDENT)
+        lines = lines_of_hang(recorded.hang, room) if recorded.hang else lines_of_ranks(recorded.ranks, room)
         yield Section(section.title, [*section.lines, *(_INDENT + line if line else line for line in lines)])
     yield from slow(recorded.stragglers, width)
 

@@ -18,6 +18,7 @@ from healthd.core.api.health import MemberState, PodRhythm
 from healthd.core.api.recoveries import HangSuspect
 from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.describe import who_holds_up
+from healthd.core.hang.evidence import RankEvidence
 from healthd.core.hang.pod_evidence import pod_evidence, waits_for_io
 from healthd.core.hang.silence import SHORTEST, Silence, SilentMember
 from healthd.core.hang.suspicion import suspects_of
@@ -102,6 +103,14 @@ def observed_silence(view: GangView, policy: HangPolicy, now: datetime) -> Obser
         located=located,
     )
     return ObservedSilence(silence, _doubt(view, reports, now))
+
+
+def quiet_ranks(view: GangView, now: datetime) -> list[RankEvidence]:
+    """What each rank of a gang that hangs does, by the agents; empty while one works, or says nothing."""
+    reports = _quiet_reports(view, now) if view.root is not None else []
+    names = [index_of(report.pod, view.root) for report in reports]
+    are_numbers = len(set(names)) == len(names) and all(map(str.isdecimal, names))
+    return _evidence(reports, [int(name) for name in names] if are_numbers else range(len(reports)))
 
 
 def rhythm_of(pod: Pod, view: GangView, now: datetime) -> PodRhythm | None:
@@ -202,14 +211,18 @@ def _name(report: _Report, root: Root) -> str:
 
 def _who_holds_up(reports: Sequence[_Report], root: Root) -> tuple[tuple[HangSuspect, ...], str]:
     """The suspects by what the agents saw of their pods, and the same in a sentence. Older agents saw nothing."""
-    seen = (
-        pod_evidence(report.rhythm, number, report.pod.metadata.name, report.pod.spec.node_name)
-        for number, report in enumerate(reports)
-    )
-    known = [evidence for evidence in seen if evidence is not None]
+    known = _evidence(reports, range(len(reports)))
     location = vote(known)
 
     def named(number: int) -> str:
         return _name(reports[number], root)
 
     return suspects_of(location, known, named), who_holds_up(location, named)
+
+
+def _evidence(reports: Sequence[_Report], numbers: Sequence[int]) -> list[RankEvidence]:
+    seen = (
+        pod_evidence(report.rhythm, number, report.pod.metadata.name, report.pod.spec.node_name)
+        for number, report in zip(numbers, reports, strict=True)
+    )
+    return [evidence for evidence in seen if evidence is not None]
