@@ -91,6 +91,7 @@ class Hosts(Machines):
         host = self.all[name]
         self.reboot(name)
         host.checks = {}
+        host.faulted_at = host.ingested_at  # the log of the last boot is gone with what was not read of it
         host.gpus_at = at + timedelta(minutes=self._dice.choice((0, 0, 1, 4)))
         if host.needs is not None and height(host.needs) <= height(Rung.REBOOT):
             host.needs, host.broken = None, False
