@@ -216,8 +216,14 @@ class RemediationWatch:
         lease = write.after or write.before
         if write.after is None:
             self.slots.pop(lease.metadata.name, None)
-        elif lease.metadata.name.startswith("healthd-remediation"):
+        elif lease.metadata.name.startswith("healthd-remediation") and self._has_owner(lease):
             self.slots[lease.metadata.name] = lease.spec.holder_identity
+
+    def _has_owner(self, lease: Lease) -> bool:
+        """One whose record was deleted meanwhile is collected as soon as it is made."""
+        record = self.records.get(lease.spec.holder_identity)
+        uids = {owner.uid for owner in lease.metadata.owner_references}
+        return record is not None and record.metadata.uid in uids
 
     # Nodes ------------------------------------------------------------------------------------------------------------
 
