@@ -94,7 +94,7 @@ class NodeState:
         if known is not None:
             self._load(known, now)
         record = quarantine.read_record(node)
-        if record is not None and not self._judge.knows(record.finding):
+        if record is not None and not self._is_explained(record):
             self._judge.believe(quarantine.finding_of(record))
         self._note_repair(node)
 
@@ -186,6 +186,13 @@ class NodeState:
             sources=self._sources.answered,
         )
         return self._status
+
+    def _is_explained(self, record: quarantine.Record) -> bool:
+        """Whether *record* says nothing new: its fault was published, or repaired since, or another stands."""
+        if self._judge.knows(record.finding) or any(f.quarantines and f.cleared_at is None for f in self.findings):
+            return True
+        seen = self._status.repair_seen
+        return seen is not None and seen.stamp != record.repaired
 
     def _load(self, known: NodeHealthStatus, now: datetime) -> None:
         is_same_boot = known.boot_id == self._boot_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from healthd.agent.agent import Agent
@@ -33,6 +34,7 @@ from tests.builders import a_node
 from tests.fakes import START, ManualClock, counting_uids
 
 OFF_THE_BUS = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
+DOUBLE_BIT = "NVRM: Xid (PCI:0000:3b:00): 48, pid=1234, name=python, DBE (double bit error)"
 APPLICATION = "NVRM: Xid (PCI:0000:3b:00): 13, pid=1234, name=python, Graphics Exception: ESR 0x404600=0x80000002"
 
 
@@ -547,6 +549,41 @@ async def test_a_quarantine_whose_finding_was_never_published_stands_until_the_r
 
     assert stood
     assert not await one.is_quarantined()
+
+
+async def only_findings_of(one: OneNode, rule: str) -> None:
+    """The report has forgotten those of other rules, which have been over for long."""
+    findings = (await one.cluster.get(NodeHealth, "node-a")).status.findings
+    left = [msgspec.to_builtins(finding) for finding in findings if finding.rule == rule]
+    await one.cluster.patch(NodeHealth, "node-a", {"status": {"findings": left}}, subresource="status")
+
+
+async def test_a_quarantine_brings_back_no_fault_that_is_over_while_another_one_stands(one: OneNode) -> None:
+    agent = await one.agent()
+    for text in (OFF_THE_BUS, DOUBLE_BIT):
+        await one.sample(agent, one.a_record(text))
+    await only_findings_of(one, "xid-48")
+
+    agent = await one.agent()
+
+    assert [finding.rule for finding in agent.state.findings] == ["xid-48"]
+
+
+async def test_a_quarantine_brings_back_no_fault_from_before_a_repair(one: OneNode) -> None:
+    await one.sample(await one.agent(), one.a_record())
+    one.clock.advance(timedelta(minutes=1))
+    await one.repair(one.clock.now())
+    agent = await one.agent()
+    agent.state.ingest_node(await one.node(), one.clock.now())
+    report = agent.state.status("")
+    await one.cluster.patch(
+        NodeHealth, "node-a", {"status": {**msgspec.to_builtins(report), "findings": []}}, subresource="status"
+    )
+
+    again = await one.agent()
+
+    assert await one.is_quarantined()
+    assert list(again.state.findings) == []
 
 
 async def test_a_repair_counts_from_the_fault_also_where_the_quarantine_alone_is_known(one: OneNode) -> None:

@@ -133,6 +133,8 @@ class NodeRemediationStatus(Slim, frozen=True, kw_only=True):
     """Faults that came during the probation after the one before."""
     checked_at: Moment | None = None
     """When the check that allows its return began. A fault after it is not forgotten."""
+    checked_boot: str = ""
+    """The boot on which that check ran."""
     returned_at: Moment | None = None
     """When its quarantine was seen to be gone, after the check."""
     probation_until: Moment | None = None

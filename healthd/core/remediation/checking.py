@@ -70,7 +70,7 @@ def probation(s: NodeSituation) -> Decision:
 
 
 def _begun(s: NodeSituation, attempt: RungAttempt, message: str) -> Decision:
-    attempts = s.amended(check=attempt.check + 1, check_since=s.now)
+    attempts = s.amended(check=attempt.check + 1, check_since=s.now, outcome=None, ended_at=None)
     return s.enter(NodePhase.CHECKING, message, attempts=attempts)
 
 
@@ -109,8 +109,10 @@ def _passed(s: NodeSituation, attempt: RungAttempt, seen: CheckSeen, left: timed
         return _again(s, attempt, "its agent and its kubelet do not both report the boot that was checked", left)
     if newer := _newer_fault(s, seen.began):
         return _no_help(s, f"{newer} came again during the check")
-    attempts = s.ended(RungOutcome.HELPED, "the check passed")
-    return s.enter(NodePhase.PROBATION, "the check passed", attempts=attempts, checked_at=seen.began, returned_at=None)
+    message = "the check passed"
+    attempts = s.ended(RungOutcome.HELPED, message)
+    checked = {"checked_at": seen.began, "checked_boot": seen.boot_id}
+    return s.enter(NodePhase.PROBATION, message, attempts=attempts, returned_at=None, **checked)
 
 
 def _given_back(s: NodeSituation) -> Decision:
@@ -125,6 +127,8 @@ def _given_back(s: NodeSituation) -> Decision:
         return s.enter(NodePhase.DRAINED, message, attempts=attempts, checked_at=None)
     if s.is_declared:
         return _awaits_its_agent(s)
+    if s.status.checked_boot and any(boot != s.status.checked_boot for boot in s.boot_ids) and s.status.attempts:
+        return _again(s, s.status.attempts[-1], "it booted after the check", timedelta(0))
     return Decision(action=GiveBack(checked_at), reason="the check passed")
 
 

@@ -182,6 +182,16 @@ def test_a_check_that_passed_gives_the_node_back_from_its_own_time_on() -> None:
     assert decided(NodePhase.PROBATION, *status.attempts, node=declared, **again).action is None
 
 
+def test_a_node_that_boots_after_its_check_is_checked_once_more_before_it_is_given_back() -> None:
+    helped = an_attempt(check=1, check_since=NOW, outcome=RungOutcome.HELPED, ended_at=NOW)
+    checked = {"checked_at": NOW, "checked_boot": "boot-0"}
+
+    status = recorded(decided(NodePhase.PROBATION, helped, status=checked))
+
+    assert (status.phase, status.message) == (NodePhase.CHECKING, "it booted after the check")
+    assert (status.attempts[-1].check, status.attempts[-1].outcome) == (2, None)
+
+
 def test_a_node_that_its_agent_does_not_give_back_after_the_check_waits_for_a_person() -> None:
     helped = an_attempt(check=1, check_since=NOW, outcome=RungOutcome.HELPED, ended_at=NOW)
     declared = a_quarantined_node(annotations={ANNOTATION_REPAIRED: NOW.isoformat()})
