@@ -62,6 +62,8 @@ class ReadingHistory:
     """Its device answered at the last sample."""
     fell_from: tuple[float, datetime, datetime] | None = None
     """Where it stood before it fell, when that was, and until when it may be nonsense that it shows now."""
+    is_true: bool = False
+    """It never shows nonsense: a fall is a reset, and what follows is growth."""
 
     def copy(self) -> ReadingHistory:
         """The same, to go on by itself."""
@@ -101,6 +103,8 @@ class ReadingHistory:
 
     def _fell(self, before: float, after: float, at: datetime) -> float:
         wrap = _wrap(before, after)
+        if self.is_true:
+            return wrap
         if wrap:
             self.fell_from = (before, self.at, at)
             return wrap
@@ -156,7 +160,8 @@ class SourceHistory:
 class ExpectedFindings:
     """Takes samples and answers for how long what is bad and good."""
 
-    def __init__(self, rules: Iterable[Rule]) -> None:
+    def __init__(self, rules: Iterable[Rule], *, is_true: bool = False) -> None:
+        self._is_true = is_true
         self._rules = {rule.name: rule for rule in rules}
         self._about: dict[str, list[tuple[Rule, Callable[..., bool | None]]]] = {}
         """By the name of the reading that they are about, with the function that applies their test."""
@@ -166,8 +171,17 @@ class ExpectedFindings:
 
     def copy(self) -> ExpectedFindings:
         """The same, to go on by itself."""
-        copied = ExpectedFindings(self._rules.values())
+        copied = ExpectedFindings(self._rules.values(), is_true=self._is_true)
         copied._sources = {name: history.copy() for name, history in self._sources.items()}
+        return copied
+
+    def of_true_values(self) -> ExpectedFindings:
+        """The same, to go on with readings that never show nonsense."""
+        copied = self.copy()
+        copied._is_true = True
+        for source in copied._sources.values():
+            for history in source.histories.values():
+                history.is_true, history.fell_from = True, None
         return copied
 
     def take(self, sample: Sample) -> None:
@@ -181,7 +195,7 @@ class ExpectedFindings:
         for place in histories.keys() - shown.keys():
             del histories[place]
         for place, value in shown.items():
-            _take(histories, place, value, now)
+            _take(histories, place, value, now, is_true=self._is_true)
         for place, history in histories.items():
             if history.is_read:
                 for rule, is_bad in self._about.get(place[0], ()):
@@ -226,7 +240,9 @@ class ExpectedFindings:
         return min(side.holds_for() for side in sides.values()), frozenset(sides)
 
 
-def _take(histories: dict[Place, ReadingHistory], place: Place, value: float | str, now: datetime) -> None:
+def _take(
+    histories: dict[Place, ReadingHistory], place: Place, value: float | str, now: datetime, *, is_true: bool
+) -> None:
     """One more sight of a reading, or the first one. A device that does not answer keeps what was seen of it."""
     history = histories.get(place)
     if history is not None:
@@ -234,7 +250,8 @@ def _take(histories: dict[Place, ReadingHistory], place: Place, value: float | s
         if history.is_read:
             history.goes_on(value, now)
     elif value not in ALL_ONES:
-        histories[place] = ReadingHistory(value, now, float(value) if isinstance(value, int | float) else 0.0)
+        best = float(value) if isinstance(value, int | float) else 0.0
+        histories[place] = ReadingHistory(value, now, best, is_true=is_true)
 
 
 def _judge(rule: Rule, is_bad: bool | None, history: ReadingHistory, now: datetime) -> None:

@@ -52,15 +52,21 @@ class Accounts:
     since_notice: ExpectedFindings
 
     @classmethod
-    def of(cls, rules: Iterable[Rule]) -> Accounts:
-        """Those of a life that has seen nothing."""
-        one = ExpectedFindings(rules)
+    def of(cls, rules: Iterable[Rule], *, is_true: bool = False) -> Accounts:
+        """Those of a life that has seen nothing. *is_true*: and that will see no nonsense."""
+        one = ExpectedFindings(rules, is_true=is_true)
         return cls(one, one)
 
     def copy(self) -> Accounts:
         """The same, to go on by itself."""
         first = self.since_repair.copy()
         return Accounts(first, first if self.since_notice is self.since_repair else self.since_notice.copy())
+
+    def of_true_values(self) -> Accounts:
+        """The same, to go on with readings that never show nonsense."""
+        first = self.since_repair.of_true_values()
+        is_one = self.since_notice is self.since_repair
+        return Accounts(first, first if is_one else self.since_notice.of_true_values())
 
     def both(self) -> tuple[ExpectedFindings, ...]:
         """Each account that is another."""
@@ -134,7 +140,7 @@ class FindingInvariants:
             self._stamp = ""
         self._accounts = Accounts.of(self._rules)
         if self._sober is not None:
-            self._sober.accounts = Accounts.of(self._rules)
+            self._sober.accounts = Accounts.of(self._rules, is_true=True)
 
     def clock_was_set(self) -> None:
         """What was stamped before cannot be compared with what is stamped after."""
@@ -172,7 +178,7 @@ class FindingInvariants:
             )
             return
         if ground_truth is not None and ground_truth is not sample and self._sober is None:
-            self._sober = ReferenceLedger(self._accounts.copy(), dict(self._was_bad))
+            self._sober = ReferenceLedger(self._accounts.of_true_values(), dict(self._was_bad))
         if self._repaired is None or not sample.at <= self._repaired <= now:
             self._accounts.take(sample)
             if self._sober is not None:
