@@ -15,13 +15,18 @@ from healthd.core.api import Cause
 from healthd.core.api.model import CauseKind
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.foreign_signs import Effect, Sign
-from healthd.core.recovery.gang import GangView, members
+from healthd.core.recovery.gang import GangView, is_terminal, members, with_seats
 from healthd.core.recovery.spares import choose, is_doubtful
 
 
 def signs_to_leave(view: GangView) -> list[Sign]:
-    """The signs by which the gang should leave nodes that its members are on, one for each node."""
-    there = [pod for pod in members(view) if pod.status.phase != "Succeeded"]
+    """
+    The signs by which the gang should leave nodes that its members are on, one for each node.
+
+    A pod that has ended, or is on its way out because the gang was made smaller, keeps the gang on no node.
+    """
+    seated = with_seats(members(view), view.root) if view.root is not None else []
+    there = [pod for pod in seated if not is_terminal(pod) and pod.metadata.deletion_timestamp is None]
     names = sorted({pod.spec.node_name for pod in there if pod.spec.node_name})
     signs = [sign for name in names if (sign := view.sign_on(name)) is not None]
     return [sign for sign in signs if sign.effect is Effect.MOVE]

@@ -1,0 +1,53 @@
+"""Which nodes a gang should leave before their maintenance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from healthd.core.api import Pod, PodStatus
+from healthd.core.api.model import CauseKind
+from healthd.core.recovery.foreign_signs import Effect, Sign
+from healthd.core.recovery.gang import GangView
+from healthd.core.recovery.moving import signs_to_leave
+from tests.builders import a_pod
+from tests.core.gangs import a_root
+from tests.fakes import START
+
+
+def a_sign(node: str) -> Sign | None:
+    """The maintenance of one node is announced."""
+    row = "condition MaintenancePlanned -> move"
+    sign = Sign(
+        effect=Effect.MOVE, node=node, row=row, message=f"{node} goes", cause=CauseKind.MAINTENANCE, since=START
+    )
+    return sign if node == "node-1" else None
+
+
+def left(*pods: Pod, world: int = 2) -> list[str]:
+    """The nodes that a gang with these members should leave."""
+    view = GangView(root=a_root(world=world), pods=pods, sign_on=a_sign)
+    return [sign.node for sign in signs_to_leave(view)]
+
+
+def a_rank(number: int, phase: str = "Running", **meta: Any) -> Pod:
+    """A member on the node of its number."""
+    return a_pod(f"train-{number}", node=f"node-{number}", index=number, status=PodStatus(phase=phase), **meta)
+
+
+def test_a_gang_should_leave_the_node_of_a_member() -> None:
+    assert left(a_rank(0), a_rank(1)) == ["node-1"]
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(a_rank(1, "Succeeded"), id="has finished"),
+        pytest.param(a_rank(1, "Failed", deletion_timestamp=START), id="has ended, and keeps a finalizer"),
+        pytest.param(a_rank(1, deletion_timestamp=START), id="is on its way out"),
+        pytest.param(a_rank(1), id="has no place any more"),
+    ],
+)
+def test_a_pod_of_a_gang_that_was_made_smaller_keeps_it_on_no_node(pod: Pod) -> None:
+    assert left(a_rank(0), pod, world=1) == []
