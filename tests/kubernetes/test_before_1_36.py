@@ -148,4 +148,4 @@ async def test_doctor_says_that_it_is_so(scenario: Scenario, remote: RemoteClust
     reported = [remark.what for remark in examine(chart)]
     assert "the API server has no MutatingAdmissionPolicy (it is older than 1.36)" in reported
     assert any(ANNOTATION_RESUME_FROM in remark.remedy for remark in examine(chart))
-    assert any("never on 1.30 to 1.34" in remark.why for remark in examine(chart))
+    assert any("never on 1.30 to 1.33" in remark.why for remark in examine(chart))

@@ -24,7 +24,7 @@ def _way(policy: HintPolicy) -> Iterator[Remark]:
             RemarkLevel.NOTE,
             "the API server has no MutatingAdmissionPolicy (it is older than 1.36)",
             f"the hint reaches pods as annotations of their template; {VARIABLE} only where they ask for it; and "
-            "healthd was tried so on 1.35 with simulated nodes, never on 1.30 to 1.34",
+            "healthd was tried so on 1.34 and 1.35 with simulated nodes, never on 1.30 to 1.33",
             "see the remark about env, if there is one; or upgrade Kubernetes",
         )
     elif policy is HintPolicy.MISSING:
