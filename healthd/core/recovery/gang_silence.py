@@ -26,6 +26,7 @@ from healthd.core.hang.vote import vote
 from healthd.core.node.reporting import is_silent
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
 from healthd.core.recovery.replacement_nodes import devices_of
+from healthd.core.untrusted import number_or
 
 FRESH = timedelta(seconds=90)
 """Before a restart every report must be younger. An agent that has ended does not take back that a pod is silent. One
@@ -108,9 +109,9 @@ def observed_silence(view: GangView, policy: HangPolicy, now: datetime) -> Obser
 def quiet_ranks(view: GangView, now: datetime) -> list[RankEvidence]:
     """What each rank of a gang that hangs does, by the agents; empty while one works, or says nothing."""
     reports = _quiet_reports(view, now) if view.root is not None else []
-    names = [index_of(report.pod, view.root) for report in reports]
-    are_numbers = len(set(names)) == len(names) and all(map(str.isdecimal, names))
-    return _evidence(reports, [int(name) for name in names] if are_numbers else range(len(reports)))
+    numbers = [number_or(index_of(report.pod, view.root), -1) for report in reports]
+    are_known = len(set(numbers)) == len(numbers) and -1 not in numbers
+    return _evidence(reports, numbers if are_known else range(len(reports)))
 
 
 def rhythm_of(pod: Pod, view: GangView, now: datetime) -> PodRhythm | None:
