@@ -12,7 +12,7 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.recovery.actions import ClaimSpare, StartGang
 from healthd.core.recovery.came_back import held_after_return
 from healthd.core.recovery.faults import DISK_FULL
-from healthd.core.recovery.gang import StartHint, index_of, members, with_seats
+from healthd.core.recovery.gang import StartHint, index_of, is_terminal, members, with_seats
 from healthd.core.recovery.growth import added_members, grows_back, left_out_of, record_of
 from healthd.core.recovery.placement import Shortage, place
 from healthd.core.recovery.progress import is_beyond
@@ -34,7 +34,7 @@ def starting(s: Situation) -> Decision:
         return _queued(s, why)
     if s.status.phase is Phase.HELD and s.status.message.startswith(QUEUED):
         return s.enter(Phase.STARTING, "its queue lets it run")
-    if stopped := _stopped_since(s, has_run=any(pod.spec.node_name for pod in members(s.view))):
+    if stopped := _stopped_since(s, has_run=_has_run(s)):
         return stopped
     if s.root.attempt < s.status.attempt or s.stopped_by_us:  # a start may be more than one write
         return _start(s)
@@ -169,6 +169,12 @@ def _stopped_since(s: Situation, *, has_run: bool) -> Decision | None:
         return None
     message = f"the {s.terms.gang} was stopped again; the record of why was deleted"
     return _again(s, [Cause(kind=CauseKind.INTERRUPTED, message=message, at=s.now)])
+
+
+def _has_run(s: Situation) -> bool:
+    """Whether there were members, and each has ended or will. Of a start in several writes the first ones live."""
+    placed = [pod for pod in members(s.view) if pod.spec.node_name]
+    return bool(placed) and all(is_terminal(pod) or pod.metadata.deletion_timestamp is not None for pod in placed)
 
 
 def _confirming(s: Situation) -> Decision:

@@ -174,9 +174,17 @@ def test_a_record_that_is_older_than_the_stop_goes_on_with_the_stop() -> None:
     assert entered(decision) == (Phase.STOPPING, "the gang was stopped already")
 
 
+def a_restarted(rank: int, node: str, phase: str = "Running") -> Pod:
+    """A member of attempt 1."""
+    status = PodStatus(phase=phase)
+    return a_pod(
+        f"r{rank}", uid=f"u{rank}", node=node, index=rank, annotations={ANNOTATION_ATTEMPT: "1"}, status=status
+    )
+
+
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.CONFIRMING])
 def test_a_record_from_before_the_stop_of_its_own_attempt_goes_on_with_that_stop(phase: Phase) -> None:
-    ran = [a_restarted(0, "node-0"), a_restarted(1, "node-1")]
+    ran = [a_restarted(0, "node-0", "Failed"), a_restarted(1, "node-1", "Failed")]
 
     record = decided(a_recovery_in(phase), a_root(attempt=1, **STOPPED), pods=ran).record
 
@@ -186,10 +194,11 @@ def test_a_record_from_before_the_stop_of_its_own_attempt_goes_on_with_that_stop
     assert "the gang was stopped again; the record of why was deleted" in record.message
 
 
-def test_a_start_of_which_only_the_first_write_was_done_is_completed() -> None:
+@pytest.mark.parametrize("begun", [[], [a_restarted(0, "node-0")]], ids=["no member yet", "the launcher is missing"])
+def test_a_start_of_which_only_the_first_write_was_done_is_completed(begun: list[Pod]) -> None:
     placed = a_recovery_in(Phase.STARTING, pods=PROVEN, placement={"0": "node-0", "1": "node-1"}, phase_since=NOW)
 
-    [start] = decided(placed, a_root(attempt=1, **STOPPED)).actions
+    [start] = decided(placed, a_root(attempt=1, **STOPPED), pods=begun).actions
 
     assert isinstance(start, StartGang)
 
@@ -215,14 +224,6 @@ def test_a_stopped_gang_whose_own_controller_has_not_said_so_is_waited_for() -> 
     root = a_root(**{**STOPPED, "stopped": False})
 
     assert "to say that it stopped" in decided(a_recovery_in(Phase.STOPPING), root).reason
-
-
-def a_restarted(rank: int, node: str, phase: str = "Running") -> Pod:
-    """A member of attempt 1."""
-    status = PodStatus(phase=phase)
-    return a_pod(
-        f"r{rank}", uid=f"u{rank}", node=node, index=rank, annotations={ANNOTATION_ATTEMPT: "1"}, status=status
-    )
 
 
 def test_a_start_that_was_held_up_gives_members_the_whole_deadline() -> None:
