@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from healthd.core.api import Lease, Node, NodeRemediation, Pod
-from healthd.core.api.remediations import RungAttempt
+from healthd.core.api.remediations import NodePhase, RungAttempt
 from healthd.core.config.remediation import RemediationPolicy
 from tests.fakes import START
 from tests.simulation.ground_truth import Listing, Write
@@ -107,10 +107,15 @@ class RemediationWatch:
         expect(not self._policy.per_domain or not crowded, "budget", f"{under} are under a rung in {crowded}")
 
     def _is_under_a_rung(self, name: str) -> bool:
-        """Something was asked for, and its end is not on record. On a Node that is gone nothing is at stake."""
+        """
+        Something was asked for, and its end is not on record. On a Node that is gone nothing is at stake, nor on one
+        that booted after its check and waits for a slot to be checked once more.
+        """
         node, status = self.nodes.get(name), self.records[name].status
         last = status.attempts[-1] if status.attempts else None
         is_open = last is not None and last.outcome is None and last.number in self.known[name].requested
+        if status.phase is NodePhase.CHECKING and last is not None and last.check > 1 and name not in self.slots.values():
+            return False
         return is_open and last is not None and node is not None and node.metadata.uid == last.node_uid
 
     # Records ----------------------------------------------------------------------------------------------------------
