@@ -114,7 +114,8 @@ class RemediationWatch:
         node, status = self.nodes.get(name), self.records[name].status
         last = status.attempts[-1] if status.attempts else None
         is_open = last is not None and last.outcome is None and last.number in self.known[name].requested
-        if status.phase is NodePhase.CHECKING and last is not None and last.check > 1 and name not in self.slots.values():
+        is_again = last is not None and last.check > 1
+        if status.phase is NodePhase.CHECKING and is_again and name not in self.slots.values():
             return False
         return is_open and last is not None and node is not None and node.metadata.uid == last.node_uid
 
