@@ -57,7 +57,7 @@ breaker: {restarts: 1000, unhealthy_share: 1}
 recovery: {confirm_after: 1s}
 quarantine: {budget: 1000, give_back: repaired}
 """
-ON = OFF + "remediation: {at_once: 1000, hands: [bench-reboot], hands_file: HANDS_FILE}\n"
+ON = OFF + "remediation: {at_once: 1000, attempts_per_week: 32, hands: [bench-reboot], hands_file: HANDS_FILE}\n"
 WITHOUT, WITH = "without repair", "with repair"
 
 

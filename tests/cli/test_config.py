@@ -200,6 +200,7 @@ def test_all_mistakes_of_a_file_are_named_at_once_in_its_order() -> None:
         ("quarantine: {domain_label: ''}", "must be text, not empty, not '' in quotes"),
         ("quarantine: {namespace: Ops}", "must be a Kubernetes namespace: up to 63 lower-case letters, digits and "),
         ("hang: {factor: 1}", "must be a number, at least 1.5, not '1'"),
+        ("remediation: {attempts_per_week: 100}", "must be a whole number, at least 1, at most 32, not '100'"),
         ("hang: {factor: .nan}", "must be a number, at least 1.5, not '.nan'"),
         ("hang: {factor: inf}", "must be a number, at least 1.5, not 'inf'"),
         ("recovery: {grace: 30}", "'30' is not a duration; write a number with a unit"),

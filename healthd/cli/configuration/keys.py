@@ -60,9 +60,10 @@ class ConfigKey:
     def _limits(self) -> str:
         if self.kind is timedelta:
             return f", at least {format_duration(self._least())}" if self._least() else ""
-        if self.meta.ge is not None:
-            return f", at least {self.meta.ge:g}"
-        return ", not empty" if self.meta.min_length else ""
+        least, most = self.meta.ge, self.meta.le
+        limits = f", at least {least:g}" if least is not None else ""
+        limits += f", at most {most:g}" if most is not None else ""
+        return limits or (", not empty" if self.meta.min_length else "")
 
     def _least(self) -> timedelta:
         least = (self.meta.extra or {}).get("at_least", timedelta(0))
