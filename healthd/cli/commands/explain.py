@@ -156,8 +156,7 @@ async def _read(args: argparse.Namespace) -> Recorded:
         nodes = {name: node for name in names if (node := await _get(found.cluster, Node, name))}
         health = {name: given for name in names if (given := await _get(found.cluster, NodeHealth, name))}
         notes = await _notes(gang, found) if gang and found.state is not None else {}
-        hangs_there = gang if found.state is None else None
-        ranks = await read_quiet_ranks(hangs_there, found, SystemClock().now()) if hangs_there else []
+        ranks = await read_quiet_ranks(gang, found, SystemClock().now()) if gang and found.state is None else []
     stake = _stake(gang, chosen, known) if gang else None
     lines = _gpu_time(gang, chosen, known) if gang else []
     is_newest = gang is not None and _is_newest(gang, chosen, known)
