@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -421,12 +421,12 @@ async def test_the_real_agent_may_do_all_that_it_does(broken: Broken) -> None:
         await agent.load(clock.now())
         fault = KernelRecord(sequence=1, at=clock.now(), text=OFF_THE_BUS, boot_id="boot-1")
         agent.state.ingest_records(RecordBatch(records=[fault], last_sequence=1), clock.now())
-        await agent.cycle(clock.now())
+        await completed_cycle(agent, clock.now())
         out = await cluster.get(Node, broken.node)
         slots = (await cluster.list(Lease, namespace=SYSTEM, labels={"healthd.dev/node": broken.node})).items
         health = await cluster.get(NodeHealth, broken.node)
         say_repaired(broken, clock)
-        await agent.cycle(clock.now() + timedelta(seconds=2))
+        await completed_cycle(agent, clock.now() + timedelta(seconds=2))
         back = await cluster.get(Node, broken.node)
         left = (await cluster.list(Lease, namespace=SYSTEM, labels={"healthd.dev/node": broken.node})).items
         await announcer.flush(limit=30)
@@ -438,6 +438,20 @@ async def test_the_real_agent_may_do_all_that_it_does(broken: Broken) -> None:
     assert {c.type: c.status for c in out.status.conditions}["Ready"] == "Unknown"
     assert {c.type: c.status for c in back.status.conditions}["AcceleratorHealthy"] == "True"
     assert (back.spec.unschedulable, left) == (False, [])
+
+
+async def completed_cycle(agent: Agent, now: datetime) -> None:
+    """
+    Cycle as the agent's loop does, until one cycle has done all it wants.
+
+    The node controller taints a node whose kubelet is silent, and on a busy machine its writes can conflict with every
+    try of one cycle. A request that the policies refuse would be refused each time.
+    """
+    for _ in range(10):
+        await agent.cycle(now)
+        if not agent.trouble:
+            return
+    pytest.fail(f"ten cycles could not act on the node: {agent.trouble}")
 
 
 def conditions_with_a_silent_kubelet(broken: Broken) -> list[Json]:
