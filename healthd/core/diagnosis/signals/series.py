@@ -179,8 +179,8 @@ def wrapped(before: float, now: float) -> float:
 
 
 def _part(growth: Growth, since: datetime) -> float:
-    if growth.since >= since:
-        return growth.amount
     if growth.until <= since:
         return 0.0
+    if growth.since >= since:
+        return growth.amount
     return growth.amount * ((growth.until - since) / (growth.until - growth.since))

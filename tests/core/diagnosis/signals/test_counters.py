@@ -37,6 +37,16 @@ def test_growth_leaves_the_window() -> None:
     assert bench.counts(10, after=timedelta(minutes=2)) == [False]
 
 
+def test_growth_in_no_time_leaves_its_window_like_any_other() -> None:
+    """The clock was set back between two samples, so the time of their source stood still."""
+    bench = EngineDriver(rule(Grows(10, 10 * MINUTE)), rule(Grows(1000, HOUR), name="keeps-an-hour"))
+    bench.counts(0)
+
+    assert bench.counts(10, after=-MINUTE) == [True]
+    assert bench.counts(10, after=9 * MINUTE) == [True]
+    assert bench.counts(10) == [False]
+
+
 def test_fatal_on_first_increase() -> None:
     assert EngineDriver(FIRST).counts(7, 7, 8) == [False, False, True]
 
