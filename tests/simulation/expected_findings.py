@@ -215,6 +215,13 @@ class ExpectedFindings:
                     max(at + source_history.ahead, source_history.now) if is_ahead else at + source_history.ahead
                 )
 
+    def forget(self, noticed: datetime) -> None:
+        """Somebody notices at *noticed* that the node was repaired. All was told before, whatever its stamp is."""
+        for source_history in self._sources.values():
+            until = max(noticed + source_history.ahead, source_history.now)
+            for history in source_history.histories.values():
+                history.settle(until)
+
     def bad(self) -> set[tuple[str, str]]:
         """Device and rule of all that is bad, for as long as its rule demands."""
         return {
@@ -350,9 +357,9 @@ def _wrap(before: float, after: float) -> float:
 
 def _share(begin: datetime, end: datetime, since: datetime) -> float:
     """Which part of the time from *begin* to *end* lies after *since*."""
-    if begin >= since:
-        return 1.0
-    return (end - since) / (end - begin) if end > since else 0.0
+    if end <= since:
+        return 0.0
+    return 1.0 if begin >= since else (end - since) / (end - begin)
 
 
 @lru_cache(maxsize=4096)

@@ -83,7 +83,7 @@ class Accounts:
         if self.since_repair is self.since_notice:
             self.since_notice = self.since_repair.copy()
         self.since_repair.settle(at, now)
-        self.since_notice.settle(now, now)
+        self.since_notice.forget(now)
 
 
 @dataclass
