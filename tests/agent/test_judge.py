@@ -19,6 +19,7 @@ from healthd.telemetry.metrics import Metrics
 NIC = "0000:5d:00.0"
 GPU = "0000:3b:00.0"
 PORT_DOWN, GPU_LOST = known_rules()["ib-port-down"], known_rules()["nvml-gpu-lost"]
+XID_54 = known_rules()["nvml-xid-54"]
 MILD = replace(PORT_DOWN, name="ib-mild", tier="pending")
 START = datetime.fromisoformat("2026-03-01T12:00:00Z")
 FACTS = NodeFacts(name="node-a", boot_id="boot-1")
@@ -39,6 +40,12 @@ class Node:
         self.now += timedelta(minutes=minutes)
         reading = Reading(NIC, PORT_DOWN.reads, link, "port 1")
         return self.judge.ingest_sample(Sample(source="infiniband", at=self.now, readings=[reading]), self.now)
+
+    def counts(self, xids: int, *, minutes: float = 1) -> bool:
+        """One more look at the GPU, which met so many Xids 54."""
+        self.now += timedelta(minutes=minutes)
+        reading = Reading(GPU, XID_54.reads, xids)
+        return self.judge.ingest_sample(Sample(source="nvml", at=self.now, readings=[reading]), self.now)
 
     def sees_nothing(self, *, minutes: float = 1) -> bool:
         """The source does not answer."""
@@ -100,6 +107,27 @@ def test_sample_that_began_before_the_repair_does_not_count() -> None:
     node.sees("down", minutes=0.1)
 
     assert node.standing == []
+
+
+def test_growth_that_may_have_come_before_a_repair_ends_with_it_though_the_clock_was_set_back_since() -> None:
+    node = Node(XID_54)
+    node.counts(0)
+    node.counts(1, minutes=5)
+    node.judge.repaired(node.now - timedelta(minutes=1), node.now - timedelta(seconds=5))
+    node.counts(1)
+
+    assert node.standing == []
+
+
+def test_growth_since_a_repair_counts_though_the_clock_was_set_back_before_the_repair_was_noticed() -> None:
+    node = Node(XID_54)
+    node.counts(0)
+    node.counts(1)
+    node.judge.repaired(node.now - timedelta(minutes=1), node.now - timedelta(seconds=5))
+    before = node.standing
+    node.counts(1)
+
+    assert (before, node.standing) == ([], [f"{GPU}/nvml-xid-54"])
 
 
 def test_quarantine_for_a_reading_ends_by_itself_though_its_finding_was_never_published() -> None:

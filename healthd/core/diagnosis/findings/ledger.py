@@ -229,14 +229,14 @@ class Ledger(msgspec.Struct, frozen=True):
         Clear all that was last seen at or before *at*: the node was repaired or replaced.
 
         What probes read between the repair and *noticed*, when it became known, may come from before it: a counter grew
-        since the sample before. It is cleared too, and the next sample that sees it raises it again. A finding stamped
-        in the future is also cleared: the clock was set back since, so the finding came before *noticed*, whatever its
-        timestamp.
+        since the sample before. It is cleared too, and the next sample that sees it raises it again. All that is here
+        was read before *noticed*: a later timestamp only shows that the clock was set back since. So a finding stamped
+        in the future is also cleared.
         """
 
         def is_put_right(finding: Finding) -> bool:
             late = [seen for seen in finding.evidence if seen.at > at]
-            is_only_read = noticed is not None and all(seen.sequence < 0 and seen.at <= noticed for seen in late)
+            is_only_read = noticed is not None and all(seen.sequence < 0 for seen in late)
             is_ahead = noticed is not None and finding.last_at > noticed + CLOCK_DRIFTS
             return finding.last_at <= at or is_ahead or (bool(late) and is_only_read)
 
