@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.agent.judge import Judge, NodeFacts
-from healthd.core.api.model import Blame, Finding, RepairAction, Severity
+from healthd.core.api.model import Blame, Finding, KernelRecord, RepairAction, Severity
 from healthd.core.config import JudgePolicy
 from healthd.core.diagnosis.findings import BY_DEFAULT
 from healthd.core.diagnosis.readings import Reading, Sample
@@ -37,15 +37,16 @@ class Node:
 
     def sees(self, link: str, *, minutes: float = 1) -> bool:
         """One more look at the port."""
-        self.now += timedelta(minutes=minutes)
-        reading = Reading(NIC, PORT_DOWN.reads, link, "port 1")
-        return self.judge.ingest_sample(Sample(source="infiniband", at=self.now, readings=[reading]), self.now)
+        return self.shows("infiniband", Reading(NIC, PORT_DOWN.reads, link, "port 1"), minutes=minutes)
 
     def counts(self, xids: int, *, minutes: float = 1) -> bool:
         """One more look at the GPU, which met so many Xids 54."""
+        return self.shows("nvml", Reading(GPU, XID_54.reads, xids), minutes=minutes)
+
+    def shows(self, source: str, reading: Reading, *, minutes: float = 1) -> bool:
+        """One more sample, of one reading."""
         self.now += timedelta(minutes=minutes)
-        reading = Reading(GPU, XID_54.reads, xids)
-        return self.judge.ingest_sample(Sample(source="nvml", at=self.now, readings=[reading]), self.now)
+        return self.judge.ingest_sample(Sample(source=source, at=self.now, readings=[reading]), self.now)
 
     def sees_nothing(self, *, minutes: float = 1) -> bool:
         """The source does not answer."""
@@ -107,6 +108,19 @@ def test_sample_that_began_before_the_repair_does_not_count() -> None:
     node.sees("down", minutes=0.1)
 
     assert node.standing == []
+
+
+def test_fault_that_the_kernel_reported_after_a_repair_stands_though_the_node_booted_before_that_was_noticed() -> None:
+    earlier, node = Node(XID_54), Node(XID_54, facts=NodeFacts(name="node-a", boot_id="boot-2"))
+    record = KernelRecord(sequence=7, at=START, text=f"NVRM: Xid (PCI:{GPU[:-2]}): 54, detail", boot_id="boot-1")
+    earlier.judge.ingest_records([record], START)
+    node.judge.load(earlier.judge.findings, START)
+    node.counts(0)
+    node.counts(1)
+    also = node.judge.findings[0].also
+    node.judge.repaired(START - timedelta(minutes=1), node.now)
+
+    assert (also, node.standing) == ([XID_54.name], [f"{GPU}/xid-54"])
 
 
 def test_growth_that_may_have_come_before_a_repair_ends_with_it_though_the_clock_was_set_back_since() -> None:

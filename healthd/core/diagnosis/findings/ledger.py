@@ -32,7 +32,7 @@ from healthd.core.diagnosis.causes import is_the_kernels, with_cause
 from healthd.core.diagnosis.findings import life
 from healthd.core.diagnosis.findings.tally import Tally, counted
 from healthd.core.diagnosis.judgement import Judgement, in_shadow, in_tier
-from healthd.core.diagnosis.klog import TAGGED, Load, Partial, is_of_its_device, parse_message, stitch
+from healthd.core.diagnosis.klog import KERNEL_LOGS, TAGGED, Load, Partial, is_of_its_device, parse_message, stitch
 from healthd.core.diagnosis.readings import NODE
 from healthd.core.diagnosis.site_rules import judge_line, tier_chosen
 from healthd.core.diagnosis.tiers import tier
@@ -236,7 +236,7 @@ class Ledger(msgspec.Struct, frozen=True):
 
         def is_put_right(finding: Finding) -> bool:
             late = [seen for seen in finding.evidence if seen.at > at]
-            is_only_read = noticed is not None and all(seen.sequence < 0 for seen in late)
+            is_only_read = noticed is not None and all(seen.source not in KERNEL_LOGS for seen in late)
             is_ahead = noticed is not None and finding.last_at > noticed + CLOCK_DRIFTS
             return finding.last_at <= at or is_ahead or (bool(late) and is_only_read)
 

@@ -4,7 +4,7 @@ Reading kernel-log lines: prefix grammar, then message grammar. Pure; the judgin
 
 from __future__ import annotations
 
-from healthd.core.diagnosis.klog.device_tag import TAGGED, is_of_its_device
+from healthd.core.diagnosis.klog.device_tag import KERNEL_LOGS, TAGGED, is_of_its_device
 from healthd.core.diagnosis.klog.host import parse_host
 from healthd.core.diagnosis.klog.kernel import parse_kernel
 from healthd.core.diagnosis.klog.message import (
@@ -27,6 +27,7 @@ from healthd.core.diagnosis.klog.storage import parse_storage
 
 __all__ = [
     "CONTRACT",
+    "KERNEL_LOGS",
     "LONGEST_MESSAGE",
     "LONGEST_PREFIX",
     "TAGGED",

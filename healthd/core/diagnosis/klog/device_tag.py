@@ -14,6 +14,8 @@ from healthd.core.diagnosis.klog.message import FULL_ADDRESS
 
 TAGGED = frozenset({"kmsg", "journal"})
 """The sources of records that come with their tags."""
+KERNEL_LOGS = TAGGED | {"file"}
+"""All sources of kernel records. Probes have other names."""
 
 _SPEAKS_FOR = re.compile(rf"[\w.-]{{1,32}} (?P<device>{FULL_ADDRESS}(?::pcie\w{{2,4}})?)(?=[: ])", re.ASCII)
 """`driver 0000:3b:00.0: …`, as dev_printk writes it, and a service of a PCIe port (`…:pcie004`)."""
