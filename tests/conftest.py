@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.lab.kinds.fixtures",
     "tests.lab.real.fixtures",
     "tests.limits",
+    "tests.reruns",
 ]
 
 # The same examples in each run, and no clock on them: a test must not fail for luck or for a busy machine. `tests.fuzz`
