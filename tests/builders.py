@@ -221,6 +221,7 @@ def a_recovery(
     gang: AnyObject | None = None,
     first_attempt: int = 1,
     cause: Cause | None = None,
+    gang_started_at: datetime | None = None,
     status: RecoveryStatus | None = None,
     **meta: Any,
 ) -> Recovery:
@@ -229,7 +230,10 @@ def a_recovery(
     return Recovery(
         metadata=ObjectMeta(name=name, namespace=namespace, **meta),
         spec=RecoverySpec(
-            gang=gang_ref(gang) if gang else reference, first_attempt=first_attempt, cause=cause or a_cause()
+            gang=gang_ref(gang) if gang else reference,
+            first_attempt=first_attempt,
+            cause=cause or a_cause(),
+            gang_started_at=gang_started_at,
         ),
         status=status or RecoveryStatus(),
     )

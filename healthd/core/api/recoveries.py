@@ -116,6 +116,9 @@ class RecoverySpec(Slim, frozen=True, kw_only=True):
     """Labels of every pod of the gang, where healthd cannot mark the pod template; else empty."""
     shrunk: Shrunk | None = None
     """What healthd had left out of the gang before this recovery; empty: nothing."""
+    gang_started_at: Moment | None = None
+    """When the gang was last started before this recovery, by the clock of its own controller; empty: unknown. Pods
+    from before are history."""
 
 
 class TimelineEntry(Slim, frozen=True, kw_only=True):

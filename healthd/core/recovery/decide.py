@@ -61,6 +61,7 @@ def open_recovery(root: Root, cause: Cause, earlier: Sequence[Recovery] = (), ot
         cause=cause,
         pod_labels=dict(root.hint_labels),
         shrunk=recorded(earlier, root),
+        gang_started_at=root.started_at,
     )
     return Recovery(metadata=ObjectMeta(name=name, namespace=root.ref.namespace), spec=spec)
 

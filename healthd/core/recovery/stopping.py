@@ -171,7 +171,22 @@ def members_to_fence(s: Situation) -> list[FencedPod]:
 
 def with_latecomers(s: Situation) -> list[FencedPod]:
     """The recorded pods, and the pods that were created while the gang was being stopped."""
-    return fence_pods(s.view, s.status.pods, s.now, since=began(s, Phase.STOPPING) - CLOCKS_DIFFER)
+    return fence_pods(s.view, s.status.pods, s.now, since=_latecomers_since(s))
+
+
+def _latecomers_since(s: Situation) -> datetime:
+    """
+    From when on a pod that vanished may be a latecomer.
+
+    The clock that stamped the stop may be hours behind or ahead. What the cluster stamped, as it stamps pods, bounds
+    it: a stop is later than the last start of the gang, and no pod from before this start is a latecomer. And the
+    recovery is opened before the stop.
+    """
+    stopped, opened = began(s, Phase.STOPPING), s.recovery.metadata.creation_timestamp
+    started = s.recovery.spec.gang_started_at
+    if started is not None and stopped < started and (opened is None or started <= opened):
+        return started
+    return min(filter(None, (stopped - CLOCKS_DIFFER, opened)))
 
 
 def _has_kubelet(s: Situation, node_name: str) -> bool:

@@ -36,7 +36,7 @@ from healthd.core.recovery.gang import CheckpointRead, GangOptions, GangView, Ro
 from healthd.core.recovery.progress import Progress
 from healthd.core.recovery.resume_point import READ_AGAIN
 from healthd.core.recovery.stopping import BAD_STATE, with_latecomers
-from tests.builders import a_cause, a_node, a_pod
+from tests.builders import a_cause, a_node, a_pod, a_recovery
 from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
 from tests.fakes import START
 
@@ -516,10 +516,60 @@ def test_a_member_whose_state_is_bad_casts_no_doubt_on_what_it_had_loaded() -> N
     assert record.fell_from == ""
 
 
-def a_situation(**view: Any) -> Situation:
-    recovery = a_recovery_in(Phase.STOPPING)
+def a_situation(recovery: Recovery | None = None, **view: Any) -> Situation:
+    recovery = recovery or a_recovery_in(Phase.STOPPING)
     root = a_root()
     return Situation(recovery, recovery.status, Phase.STOPPING, GangView(root=root, **view), root, (), POLICY, NOW)
+
+
+def vanished(minutes: float) -> Pod:
+    """A pod that was created so long after START, and whose object is gone; nothing says that it ended."""
+    made = START + timedelta(minutes=minutes)
+    return a_pod(f"r-{minutes}", uid=f"u-{minutes}", node="node-0", index=0, creation_timestamp=made)
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        pytest.param(timedelta(0), id="a clock that is right"),
+        pytest.param(timedelta(hours=-3.5), id="a clock that is hours behind"),
+        pytest.param(timedelta(hours=3.5), id="a clock that is hours ahead"),
+    ],
+)
+def test_which_pods_came_while_a_gang_was_stopped_is_no_matter_of_the_controllers_clock(clock: timedelta) -> None:
+    """The gang was started at 10 minutes, the recovery opened at 20, the stop recorded then (seed 1208670426)."""
+    opened = a_recovery(creation_timestamp=START + timedelta(minutes=20), gang_started_at=START + timedelta(minutes=10))
+    stop = TimelineEntry(phase=Phase.STOPPING, at=START + timedelta(minutes=20) + clock, message="stop first")
+    status = replace(opened.status, phase=Phase.STOPPING, timeline=[stop], attempt=1)
+    pods = (vanished(5), vanished(21))
+
+    fenced = with_latecomers(a_situation(replace(opened, status=status), deleted=pods))
+
+    assert [pod.uid for pod in fenced] == ["u-21"]
+
+
+def test_a_latecomer_counts_also_where_its_recovery_was_deleted_and_made_again_since() -> None:
+    again = a_recovery(creation_timestamp=START + timedelta(hours=1), gang_started_at=START)
+    stop = TimelineEntry(phase=Phase.STOPPING, at=START + timedelta(minutes=20), message="stop first")
+    status = replace(again.status, phase=Phase.STOPPING, timeline=[stop], attempt=1)
+
+    fenced = with_latecomers(a_situation(replace(again, status=status), deleted=(vanished(5), vanished(21))))
+
+    assert [pod.uid for pod in fenced] == ["u-21"]
+
+
+def test_a_start_that_is_stamped_later_than_its_recovery_leaves_no_latecomer_out() -> None:
+    opened = a_recovery(creation_timestamp=START + timedelta(minutes=20), gang_started_at=START + timedelta(hours=1))
+    stop = TimelineEntry(phase=Phase.STOPPING, at=START + timedelta(minutes=20), message="stop first")
+    status = replace(opened.status, phase=Phase.STOPPING, timeline=[stop], attempt=1)
+
+    fenced = with_latecomers(a_situation(replace(opened, status=status), deleted=(vanished(21),)))
+
+    assert [pod.uid for pod in fenced] == ["u-21"]
+
+
+def test_a_recovery_says_when_its_gang_was_started() -> None:
+    assert open_recovery(a_root(started_at=START), SOFTWARE).spec.gang_started_at == START
 
 
 def test_a_checkpoint_is_not_suspected_for_a_disk_that_was_full() -> None:
