@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
+from healthd.core.api.remediations import Rung
 from tests.seeds import first_fresh_seed, name_of
+from tests.simulation.remediation import happenings
+from tests.simulation.remediation.healing import heal
+from tests.simulation.remediation.hosts import LINES
 from tests.simulation.remediation.mutants import FOUND_BY, MUTANTS
-from tests.simulation.remediation.simulation import run
+from tests.simulation.remediation.simulation import RemediationSimulation, run
 
 SEEDS, FRESH = 10, 20
 """Schedules with seeds from 1 on, and with seeds that follow from the commit."""
@@ -41,3 +47,18 @@ def test_a_mutant_of_the_remediation_is_found(mutant: str) -> None:
 @pytest.mark.slow
 def test_a_seed_gives_the_same_remediations_twice() -> None:
     assert run(7).trace == run(7).trace
+
+
+def test_a_person_has_time_for_each_node_that_waited_for_the_only_slot_of_the_budget() -> None:
+    """The first one was uncordoned, so that it comes back by a repair by hand alone (seed 3460507536)."""
+    worlds = (RemediationSimulation(seed) for seed in itertools.count(1))
+    sim = next(each for each in worlds if each.config.quarantine.budget == 1 and len(each.hosts.all) > 2)
+    for name in sorted(sim.hosts.all):
+        sim.hosts.breaks(name, LINES["bus"], Rung.REBOOT, sim.clock.now())
+    sim.luck.is_out = True
+    sim.go(sim.agents["node-0"])
+    happenings.uncordon(sim, "node-0")
+
+    heal(sim)
+
+    assert sim.watch.returns == len(sim.hosts.all)

@@ -4,10 +4,13 @@ The end of a schedule: all bad luck stops. Every node comes to rest or waits for
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from healthd.core.api import Node, NodeHealth, NodeRemediation, NodeRemediationStatus, Pod
+from healthd.core.api import Lease, Node, NodeHealth, NodeRemediation, NodeRemediationStatus, Pod
+from healthd.core.api.model import Verdict
 from healthd.core.api.names import LABEL_PROBATION
 from healthd.core.api.remediations import NodePhase
 from tests.simulation.invariants import Broken
@@ -22,7 +25,11 @@ if TYPE_CHECKING:
 ROUNDS = (*(5,) * 12, *(60,) * 60, *(900,) * 40)
 """Seconds between two rounds: hands have ten minutes, a check twenty, a probation some hours."""
 WORDS = 8
-"""How often a person says that a node should be tried again, before it is repaired by hand."""
+"""After how many words of a person a node must be back."""
+BY_HAND = 2
+"""Of these words the last ones are repairs by hand."""
+SLOT = "healthd-quarantine"
+"""What the names of the slots of the budget begin with."""
 WITH_A_PERSON = (NodePhase.AWAITING_PERSON, NodePhase.RETIRED)
 
 
@@ -32,12 +39,14 @@ def heal(sim: RemediationSimulation) -> None:
     sim.note("--- healing")
     _converge(sim)
     sim.note("--- a person's word")
-    for number in range(WORDS):
-        _say(sim, by_hand=number > WORDS - 3)
+    words: Counter[str] = Counter()
+    out = sorted(sim.hosts.all)
+    while out and all(words[name] < WORDS for name in out):
+        _say(sim, words)
         _converge(sim)
-        if not _out_of_service(sim):
-            return
-    raise Broken(f"liveness: not back after a person's word: {_out_of_service(sim)}")
+        out = _out_of_service(sim)
+    if out:
+        raise Broken(f"liveness: not back after a person's word: {_with_verdicts(sim, out)}")
 
 
 def _end_bad_luck(sim: RemediationSimulation) -> None:
@@ -100,8 +109,20 @@ def _unsettled(sim: RemediationSimulation) -> str:
             left_to_a_person.add(name)
         elif not (status.phase is NodePhase.DRAINED and "slots of" in status.message and held - {name}):
             return f"{name} is in {status.phase}: {status.message}"
+    if refused := _refused_with_a_free_slot(sim, nodes):
+        return f"{refused} are bad and in service, and the budget has a slot"
     waiting = [name for name, status in records.items() if status.phase is NodePhase.DRAINED]
     return f"{waiting} wait for slots that no one holds" if waiting and not held & left_to_a_person else ""
+
+
+def _refused_with_a_free_slot(sim: RemediationSimulation, nodes: Mapping[str, Node]) -> list[str]:
+    """Bad nodes in service. Their agents ask for a slot of the budget again minutes after it came free."""
+    held = [each for each in at_once(sim.ground_truth.list(Lease)).items if each.metadata.name.startswith(SLOT)]
+    if len(held) >= sim.config.quarantine.budget:
+        return []
+    health = {each.metadata.name: each.status.verdict for each in at_once(sim.ground_truth.list(NodeHealth)).items}
+    bad = [name for name in sorted(nodes) if health.get(name) is Verdict.UNHEALTHY]
+    return [name for name in bad if QUARANTINE not in nodes[name].metadata.annotations]
 
 
 def _is_with_a_person(status: NodeRemediationStatus) -> bool:
@@ -136,8 +157,13 @@ def _requests_left(sim: RemediationSimulation, name: str) -> str:
     return f"a request on {name} is left" if mark and int(mark) not in orphaned else ""
 
 
-def _say(sim: RemediationSimulation, *, by_hand: bool) -> None:
-    """A person asks for a further try of what waits, checks what should be checked, and repairs what does not mend."""
+def _say(sim: RemediationSimulation, words: Counter[str]) -> None:
+    """
+    A person asks for a further try of what waits, checks what should be checked, and repairs what does not mend.
+
+    *words* counts what was said of each node. One that waits for a slot of the budget is still in service: what a
+    person says of it begins when another node has come back.
+    """
     sim.pass_time(timedelta(minutes=2))
     records = {each.metadata.name: each.status for each in at_once(sim.ground_truth.list(NodeRemediation)).items}
     for name in sorted(sim.hosts.all):
@@ -145,7 +171,8 @@ def _say(sim: RemediationSimulation, *, by_hand: bool) -> None:
         status = records.get(name)
         if status is None or status.phase is NodePhase.IN_SERVICE:
             continue
-        if by_hand or status.phase is NodePhase.CHECKING:
+        words[name] += 1
+        if words[name] > WORDS - BY_HAND or status.phase is NodePhase.CHECKING:
             host = sim.hosts.all[name]
             host.needs, host.broken = None, False
             happenings.said(sim, name)
@@ -154,8 +181,12 @@ def _say(sim: RemediationSimulation, *, by_hand: bool) -> None:
 
 
 def _out_of_service(sim: RemediationSimulation) -> list[str]:
-    """Nodes in quarantine, with what their agents still hold against them."""
+    """Nodes in quarantine."""
     nodes = at_once(sim.ground_truth.list(Node)).items
+    return [node.metadata.name for node in nodes if QUARANTINE in node.metadata.annotations]
+
+
+def _with_verdicts(sim: RemediationSimulation, names: list[str]) -> list[str]:
+    """With what their agents still hold against them."""
     health = {each.metadata.name: each.status for each in at_once(sim.ground_truth.list(NodeHealth)).items}
-    out = [node.metadata.name for node in nodes if QUARANTINE in node.metadata.annotations]
-    return [f"{name} ({health[name].verdict if name in health else ''})" for name in out]
+    return [f"{name} ({health[name].verdict if name in health else ''})" for name in names]
