@@ -110,6 +110,8 @@ class SimulatedReading:
     def _count(self, amount: float) -> None:
         value = self.value if isinstance(self.value, int | float) else 0
         after = int(value) + max(1, int(amount))
+        if after == RANGE - 1:  # this is what a device shows that does not answer: no counter stands there
+            after += 2
         # A counter of 32 bits begins at zero again, one that cannot go so far in one step does not.
         self.value = after - RANGE if value < RANGE <= after and after - RANGE < RANGE / 16 else after
 
