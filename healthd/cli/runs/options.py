@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from healthd.checkpoints.stores.urls import NoSuchStore, locate
 from healthd.controller.checkpoints.declaration import why_no_format
 from healthd.core.config import Config, parse_duration
 from healthd.core.config.gangs import SilenceMode
@@ -149,9 +150,29 @@ def _positive(text: str) -> int:
 def _folder(text: str) -> Path:
     if not text.strip():
         raise argparse.ArgumentTypeError("it names no folder: name the one where the job saves, such as out/")
-    if (path := Path(text)).exists() and not path.is_dir():
+    if (path := _folder_named(text)).exists() and not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is no folder: name the folder that holds the checkpoints")
     return path
+
+
+def _folder_named(text: str) -> Path:
+    """The folder that a path or a `file:` URL names. No other URL is a path: its folder would be `s3:/`, here."""
+    scheme, separator, _ = text.partition("://")
+    if text.lower().startswith("file:"):
+        try:
+            place = locate(text)
+        except NoSuchStore as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        if isinstance(place, Path) and place != Path():
+            return place
+        raise argparse.ArgumentTypeError(f"{text} names no folder: write file:///path with three slashes")
+    if separator and "/" not in scheme:
+        raise argparse.ArgumentTypeError(
+            f"{text} is no folder of this machine: healthd run watches and locks the folder that the ranks save in, "
+            "and does so in no bucket or other store. Name that folder, such as out/ or file:///data/out, and copy "
+            "from there what has to be elsewhere"
+        )
+    return Path(text)
 
 
 def _format(text: str) -> str:

@@ -1,0 +1,51 @@
+"""What the options of `healthd run` mean, and which are refused before anything is started."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from healthd.cli.runs.options import add_arguments
+
+
+def folder_of(text: str) -> Path:
+    """The folder that `--checkpoint` names with *text*."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    checkpoint = parser.parse_args(["--nproc", "1", "--checkpoint", text, "--", "true"]).checkpoint
+    assert isinstance(checkpoint, Path)
+    return checkpoint
+
+
+@pytest.mark.parametrize("text", ["out", "out/", "./out", "/data/out", "run:1", "a/b://c"])
+def test_a_path_is_the_folder_that_it_names(text: str) -> None:
+    assert folder_of(text) == Path(text)
+
+
+@pytest.mark.parametrize("text", ["file:///data/my%20run", "FILE:///data/my%20run", "file:/data/my%20run"])
+def test_a_file_url_is_the_folder_that_it_names(text: str) -> None:
+    """As `healthd checkpoints latest` reads it: it is no folder with the name `file:` here."""
+    assert folder_of(text) == Path("/data/my run")
+
+
+@pytest.mark.parametrize("text", ["file://server/out", "file://out", "file://"])
+def test_a_file_url_without_a_path_of_this_machine_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        folder_of(text)
+
+    assert "write file:///path with three slashes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ["s3://bucket/run1", "S3://bucket", "gs://bucket/a", "az://a", "abfss://a", "hdfs://name/a", "my_store://a"]
+)
+def test_a_url_of_another_store_is_never_taken_for_a_folder(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Saved progress would be looked for in a folder `s3:/`, here, and each restart would begin at step 0."""
+    with pytest.raises(SystemExit, match="2"):
+        folder_of(text)
+
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{text} is no folder of this machine" in said
+    assert "Name that folder, such as out/" in said
