@@ -105,8 +105,35 @@ def usual_interval(root: Root) -> timedelta | None:
 
 def lost_work(root: Root, now: datetime) -> timedelta | None:
     """How much work a fault at *now* would lose; None when that is unknown, or when there was no check yet."""
-    since = _counts_from(root)
+    known = [root.started_at, save.at if (save := newest_save(root)) else None]
+    since = max((at for at in known if at), default=None)
     return max(timedelta(0), now - since) if since and is_checked(root) and root.saves != NO_SAVES else None
+
+
+def newest_save(root: Root) -> Save | None:
+    """
+    The newest checkpoint on record that a fault now would resume from, with its time.
+
+    That is the newest good one, or a later step that was seen by its name since the last check (`is_unchecked`). Where
+    that check refused one, a later step may be refused as well, so it does not count.
+    """
+    good, seen = root.saves.good[-1] if root.saves.good else None, newest_step(root)
+    if seen is None or root.saves.refused or (good is not None and seen.at <= good.at):
+        return good
+    return seen
+
+
+def newest_step(root: Root) -> Save | None:
+    """The newest step on record, good or not, with the time of its save or, if unknown, when it was first seen."""
+    good, seen = root.saves.good[-1] if root.saves.good else None, root.progress
+    if seen.at is None or seen.step <= (good.step if good else -1):
+        return good
+    return Save(step=seen.step, at=seen.at)
+
+
+def is_unchecked(root: Root, save: Save) -> bool:
+    """Whether *save*, of `newest_save`, was only seen by its name."""
+    return save not in root.saves.good[-1:]
 
 
 def is_checked(root: Root) -> bool:

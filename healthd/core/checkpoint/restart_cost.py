@@ -16,7 +16,15 @@ import msgspec
 from healthd.core.api import GangRef, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.api.save_stats import Concern
-from healthd.core.checkpoint.precheck import is_unread, lost_work, named_save, spoken, usual_interval
+from healthd.core.checkpoint.precheck import (
+    is_unchecked,
+    is_unread,
+    lost_work,
+    named_save,
+    newest_save,
+    spoken,
+    usual_interval,
+)
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.terms import KUBERNETES, Terms
 
@@ -27,13 +35,17 @@ class Stake(msgspec.Struct, frozen=True, kw_only=True):
     lost_ms: float
     """Work since the newest checkpoint that the gang would resume from, or since the gang was started."""
     newest: str
-    """The newest good checkpoint, in words; empty: none was observed so far."""
+    """The newest checkpoint on record, in words; empty: none was observed so far."""
     newest_step: int | None
     newest_at: datetime | None
+    is_unchecked: bool
+    """The newest one was seen after the last check, by its name alone."""
+    good: str
+    """The newest good checkpoint at the last check, in words; empty: none was good so far."""
     began_at: datetime | None
     """When the gang was started, if that is after the newest checkpoint: work before that is not lost."""
     interval_ms: float | None
-    """How often the gang usually saves."""
+    """How often a new checkpoint is usually seen. A gang that saves more often than it is read saves more often."""
     restart_ms: float | None
     """How long its recoveries took, from the fault to a new step; if it has none, those of other known gangs."""
     restarts: int
@@ -54,12 +66,14 @@ def at_stake(root: Root, now: datetime, recoveries: Iterable[Recovery] = ()) -> 
     if lost is None:
         return None
     saves, took = root.saves, restarts(root.ref, recoveries)
-    newest = saves.good[-1] if saves.good else None
+    newest = newest_save(root)
     return Stake(
         lost_ms=_milliseconds(lost),
         newest=named_save(newest) if newest else "",
         newest_step=newest.step if newest and newest.step >= 0 else None,
         newest_at=newest.at if newest else None,
+        is_unchecked=newest is not None and is_unchecked(root, newest),
+        good=named_save(saves.good[-1]) if saves.good else "",
         began_at=root.started_at if newest and root.started_at and root.started_at > newest.at else None,
         interval_ms=_milliseconds(usual) if usual else None,
         restart_ms=median(took) if took else None,
@@ -110,12 +124,15 @@ def cost_line(stake: Stake) -> str:
 
 
 def _facts(stake: Stake) -> Iterator[str]:
-    seen = "was" if stake.holds else "is"
-    yield f"the newest good checkpoint {seen} {stake.newest}" if stake.newest else "none was good so far"
+    good = f"the newest good checkpoint {'was' if stake.holds else 'is'} {stake.good}"
+    if stake.is_unchecked:
+        yield f"the newest checkpoint, {stake.newest}, has not been checked yet"
+        good = f"the newest good one at the last check was {stake.good}"
+    yield good if stake.good else "none was good so far"
     if stake.began_at is not None:
         yield f"it was set going after that, at {stake.began_at:%H:%M:%S}"
     if stake.interval_ms is not None:
-        yield f"it saves every {_spoken(stake.interval_ms)}"
+        yield f"a new one is seen every {_spoken(stake.interval_ms)}"
     if stake.restart_ms is not None:
         took = _spoken(stake.restart_ms)
         yield (

@@ -14,6 +14,7 @@ from healthd.core.api.save_stats import Save, Saves
 from healthd.core.checkpoint.precheck import lost_work, take_silence
 from healthd.core.checkpoint.restart_cost import Stake, at_stake, cost_lines, lost_before, restarts
 from healthd.core.recovery.gang import Root
+from healthd.core.recovery.progress import Progress
 from tests.builders import a_cause
 from tests.core.gangs import a_recovery_in, a_root
 from tests.fakes import START
@@ -54,8 +55,45 @@ def test_the_cost_of_a_fault_is_in_plain_words() -> None:
 
     assert cost == (
         "a fault now would cost 12m of work: the newest good checkpoint is step 4 of 2026-01-01 00:40 UTC; "
-        "it saves every 10m"
+        "a new one is seen every 10m"
     )
+
+
+SEEN_SINCE = Progress(step=9, at=after(minutes=51))
+
+
+def test_a_step_that_was_seen_after_the_last_check_counts_and_is_said_to_be_unchecked() -> None:
+    stake = staked(a_gang(progress=SEEN_SINCE))
+
+    (cost,) = cost_lines(stake)
+    assert (stake.newest_step, stake.lost_ms) == (9, 70_000)
+    assert cost.startswith(
+        "a fault now would cost 1m10s of work: the newest checkpoint, step 9 of 2026-01-01 00:51 UTC, has not been "
+        "checked yet; the newest good one at the last check was step 4 of 2026-01-01 00:40 UTC; "
+    )
+
+
+def test_before_the_first_good_checkpoint_a_step_that_was_seen_counts() -> None:
+    (cost,) = cost_lines(staked(a_gang(Saves(watched_since=START), progress=SEEN_SINCE)))
+
+    assert "step 9 of 2026-01-01 00:51 UTC, has not been checked yet; none was good so far" in cost
+
+
+@pytest.mark.parametrize(
+    ("saves", "progress"),
+    [
+        (Saves(good=GOOD.good, refused="/c/step_9", why_refused="torn"), SEEN_SINCE),
+        (GOOD, Progress(step=9, at=after(minutes=39))),
+        (GOOD, Progress(step=3, at=after(minutes=51))),
+    ],
+    ids=["one was refused at the last check", "it was gone at the last check", "an older one"],
+)
+def test_a_step_that_was_seen_does_not_count_where_the_last_check_speaks_against_it(
+    saves: Saves, progress: Progress
+) -> None:
+    stake = staked(a_gang(saves, progress=progress))
+
+    assert (stake.newest_step, stake.is_unchecked) == (4, False)
 
 
 def test_it_is_the_number_of_the_metrics() -> None:

@@ -11,6 +11,7 @@ import msgspec
 from healthd.core.api import Pod, Recovery
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.api.save_stats import Concern
+from healthd.core.checkpoint.precheck import newest_step
 from healthd.core.checkpoint.restart_cost import Stake, at_stake
 from healthd.core.recovery.gang import Root, RootOutcome, left_stopped
 from healthd.core.recovery.recovery_status import gang_text
@@ -80,9 +81,9 @@ class GangRow(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     """Nodes on which they run."""
     step: int | None
-    """The newest step that a checkpoint has shown."""
+    """The newest step that a checkpoint has shown, good or not."""
     saved: datetime | None
-    """When the newest good checkpoint was saved."""
+    """When the checkpoint of that step was saved; if that is unknown, when it was seen."""
     interval: float | None
     """The usual time between two checkpoints."""
     at_stake: float | None
@@ -100,7 +101,7 @@ def gang_row(root: Root, pods: Collection[Pod], recoveries: Sequence[Recovery], 
     live = [pod for pod in pods if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None]
     stake = at_stake(root, now, recoveries)
     state = state_of(root, active, len(live), [each.metadata.name for each in own])
-    good = root.saves.good
+    newest = newest_step(root)
     return GangRow(
         namespace=root.ref.namespace,
         gang=gang_text(root.ref),
@@ -109,8 +110,8 @@ def gang_row(root: Root, pods: Collection[Pod], recoveries: Sequence[Recovery], 
         running=len(live),
         members=root.world,
         nodes=len({pod.spec.node_name for pod in live}),
-        step=root.progress.step if root.progress.step >= 0 else None,
-        saved=good[-1].at if good else None,
+        step=newest.step if newest and newest.step >= 0 else None,
+        saved=newest.at if newest else None,
         interval=stake.interval_ms / 1000 if stake and stake.interval_ms is not None else None,
         at_stake=stake.lost_ms / 1000 if stake else None,
         attempt=root.attempt,

@@ -58,10 +58,26 @@ def test_a_pod_that_ends_does_not_count_as_running() -> None:
 
 def test_its_step_and_what_a_fault_would_cost_are_shown() -> None:
     saves = Saves(watched_since=START, good=[Save(step=7, at=START + timedelta(minutes=2))])
-    found = row(saves=saves, progress=Progress(step=9, at=START))
+    found = row(saves=saves)
+
+    assert (found.step, found.at_stake) == (7, 180)
+    assert cells(found, LATER)[5:7] == ("7", "3m ago")
+
+
+def test_the_time_of_the_save_is_that_of_the_step() -> None:
+    saves = Saves(watched_since=START, good=[Save(step=7, at=START + timedelta(minutes=2))])
+    found = row(saves=saves, progress=Progress(step=9, at=START + timedelta(minutes=4)))
+
+    assert (found.step, found.at_stake) == (9, 60)
+    assert cells(found, LATER)[5:7] == ("9", "1m ago")
+
+
+def test_a_step_that_would_be_refused_is_shown_with_its_own_time() -> None:
+    saves = Saves(good=[Save(step=7, at=START + timedelta(minutes=2))], refused="/c/step-9", why_refused="torn")
+    found = row(saves=saves, progress=Progress(step=9, at=START + timedelta(minutes=4)))
 
     assert (found.step, found.at_stake) == (9, 180)
-    assert cells(found, LATER)[5:7] == ("9", "3m ago")
+    assert cells(found, LATER)[5:7] == ("9", "1m ago")
 
 
 @pytest.mark.parametrize(
