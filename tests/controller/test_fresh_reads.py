@@ -178,6 +178,20 @@ async def test_a_pod_that_no_one_noticed_is_seen_before_the_stop_is_called_compl
     assert [pod.metadata.name for pod in snapshot.view.pods] == ["train-0", "train-1", "train-late"]
 
 
+async def test_no_pod_is_overlooked_whose_root_was_made_again_and_the_cache_has_not_seen_that(
+    scenario: NoticedGang,
+) -> None:
+    """As in seed 3630000142: without them the fence was closed, and their finalizers were never taken off."""
+    recovery = await scenario.set_up(Phase.FENCING, pods=PODS)
+    former = msgspec.structs.replace(scenario.job.metadata, uid="of-the-former-job")
+    scenario.cluster_state.remove(scenario.job)
+    scenario.cluster_state.upsert(msgspec.structs.replace(scenario.job, metadata=former))
+
+    snapshot = await scenario.snapshot(recovery)
+
+    assert [pod.metadata.name for pod in snapshot.view.pods] == ["train-0", "train-1"]
+
+
 async def test_a_pod_whose_termination_status_is_pending_is_waited_for(scenario: NoticedGang) -> None:
     recovery = await scenario.set_up(Phase.FENCING, pods=PODS)
     await scenario.cluster.delete(Pod, "train-0", namespace="default", grace_seconds=0)

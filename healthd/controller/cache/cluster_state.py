@@ -248,10 +248,15 @@ class ClusterState:
         return tuple(pod for pod in gone if self._may_be_of(pod, ref.kind, ref.uid))
 
     def is_of(self, ref: GangRef, pod: Pod) -> bool:
-        """Whether *pod*, freshly read, is a member of the gang."""
-        return self._first_candidate(self._candidate_gangs(pod), pod) == key_of(ref) and self._may_be_of(
-            pod, ref.kind, ref.uid
-        )
+        """
+        Whether *pod*, freshly read, is a member of the gang, whose root was freshly read, too.
+
+        The root may be newer than the cache, so the cache is only asked whether a root of a kind above it has the pod.
+        """
+        key, candidates = key_of(ref), self._candidate_gangs(pod)
+        if key not in candidates or not self._may_be_of(pod, ref.kind, ref.uid):
+            return False
+        return self._first_candidate(candidates[: candidates.index(key)], pod) is None
 
     def recoveries(self) -> Iterable[Recovery]:
         """All recoveries."""
