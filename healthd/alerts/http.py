@@ -24,6 +24,7 @@ import aiohttp
 from healthd import __version__
 from healthd.alerts.addresses import forbidden, guarded_socket, why_forbidden
 from healthd.clock import Clock
+from healthd.http_errors import why_failed
 
 NO_HEADERS: Mapping[str, str] = {}
 LONGEST_WAIT = 3600.0
@@ -115,7 +116,7 @@ class Http:
         except TimeoutError:
             return exchange.ended(f"{host} did not answer within {exchange.patience:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return exchange.ended(f"{host}: {_why(error)}")
+            return exchange.ended(f"{host}: {why_failed(error)}")
         return exchange.ended("")
 
     async def close(self) -> None:
@@ -256,36 +257,6 @@ def parse_retry_after(text: str, now: datetime) -> float | None:
         return None
     date = date if date.tzinfo else date.replace(tzinfo=UTC)
     return min(max((date - now).total_seconds(), 0.0), LONGEST_WAIT)
-
-
-def _why(error: Exception) -> str:
-    """What went wrong, without a URL."""
-    match error:
-        case aiohttp.ClientConnectorCertificateError():
-            reason = getattr(error.certificate_error, "verify_message", "") or "it is not valid"
-            return f"the certificate of the server is not trusted: {reason}"
-        case aiohttp.ClientConnectorDNSError():
-            return "the name cannot be resolved"
-        case aiohttp.ClientHttpProxyError():
-            return f"the proxy answered {error.status}"
-        case aiohttp.ClientProxyConnectionError():
-            return f"cannot connect to the proxy: {error.os_error.strerror or error.os_error}"
-        case aiohttp.ClientConnectorSSLError():
-            return "TLS failed"
-        case aiohttp.ClientConnectorError():
-            return f"cannot connect: {error.os_error.strerror or error.os_error}"
-        case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
-            return "the connection broke"
-        case aiohttp.InvalidURL():
-            return "this is no valid address"
-        case aiohttp.ClientPayloadError():
-            return "the answer broke off"
-        case aiohttp.ClientError():
-            return "the answer is not HTTP"
-        case OSError():
-            return error.strerror or type(error).__name__
-        case _:
-            return "the request cannot be built"
 
 
 def _drop(response: aiohttp.ClientResponse) -> None:

@@ -19,6 +19,7 @@ from healthd.clock import Clock
 from healthd.cluster.port import Unavailable
 from healthd.cluster.remote.answers import Status, parse_status
 from healthd.cluster.remote.connection import Access, Connection
+from healthd.http_errors import why_failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +167,7 @@ def as_unavailable(where: str, limit: timedelta) -> Iterator[None]:
     except TimeoutError as error:
         raise Unavailable(f"{where}: nothing came for {limit.total_seconds():g} s") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise Unavailable(f"{where}: {str(error) or type(error).__name__}") from error
+        raise Unavailable(f"{where}: {why_failed(error)}") from error
 
 
 def _drop(response: aiohttp.ClientResponse) -> None:

@@ -25,6 +25,7 @@ from yaml import YAMLError
 from healthd.clock import Clock
 from healthd.cluster.port import Unavailable, Unusable
 from healthd.cluster.remote.connection import Access
+from healthd.http_errors import why_failed
 
 logging.getLogger("kubernetes.aio.config").setLevel(logging.ERROR)
 """It warns about a missing file; healthd refuses such a file with its own message."""
@@ -89,7 +90,9 @@ class KubeConfig:
             await loader.load_and_set(configuration)
             tls = _trust(configuration)
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise Unavailable(f"kubeconfig {self._paths}: cannot renew the credentials: {error}") from error
+            raise Unavailable(
+                f"kubeconfig {self._paths}: cannot renew the credentials: {_why_not_renewed(error)}"
+            ) from error
         except (ConfigException, YAMLError, OSError, ValueError) as error:
             raise Unusable(f"kubeconfig {self._paths}: {error}") from error
         expiry: datetime | None = getattr(loader, "exec_plugin_expiry", None)
@@ -140,6 +143,16 @@ async def _renewed(config: dict[str, str]) -> dict[str, str]:
         async with session.post(endpoint, data=form, headers=who) as answer:
             tokens: dict[str, str] = await answer.json()
             return tokens
+
+
+def _why_not_renewed(error: Exception) -> str:
+    match error:
+        case aiohttp.ClientResponseError():
+            return str(error)
+        case aiohttp.ClientConnectorError():
+            return f"{error.host}:{error.port}: {why_failed(error)}"
+        case _:
+            return why_failed(error)
 
 
 def _loader(paths: str, context: str | None) -> _Loader:

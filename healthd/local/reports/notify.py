@@ -19,6 +19,7 @@ from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -48,12 +49,20 @@ def why_no_target(target: str) -> str:
     """Why *target* can never be notified. Empty when it can."""
     if not target.strip():
         return "it names no command and no URL"
-    scheme, is_url, rest = target.partition("://")
+    scheme, is_url, _ = target.partition("://")
     if not is_url or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         return ""
     if f"{scheme}://" not in URLS:
         return f"a URL begins with {' or '.join(URLS)}"
-    return "" if rest.partition("/")[0].rpartition("@")[2] else "the URL names no host"
+    return _why_no_url(target) if _host(target) else "the URL names no host"
+
+
+def _why_no_url(text: str) -> str:
+    try:
+        _ = urlsplit(text).port
+    except ValueError:
+        return "this is no valid URL: look at its host and its port (0 to 65535)"
+    return ""
 
 
 class NotificationFailed(Exception):
@@ -220,8 +229,12 @@ def _spoken(target: str) -> str:
     """*target* without its secrets: the path and the user of a URL are often its password."""
     if not target.startswith(URLS):
         return target
-    scheme, _, rest = target.partition("://")
-    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/…"
+    return f"{target.partition('://')[0]}://{_host(target)}/…"
+
+
+def _host(url: str) -> str:
+    """The host and the port of *url*, also where they are not valid."""
+    return re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0].rpartition("@")[2]
 
 
 async def _end(process: Process, mark: str) -> None:
@@ -244,13 +257,17 @@ async def _post(url: str, facts: Facts) -> None:
     """Send *facts* to *url*. Raises Failed."""
     import aiohttp  # imported here: few runs post, and the import takes 0.1 s
 
+    from healthd.http_errors import why_failed
+
     headers = {"Content-Type": "application/json"}
     try:
         async with aiohttp.ClientSession() as session, session.post(url, data=body(facts), headers=headers) as answer:
             if answer.status >= 400:
                 raise NotificationFailed(f"the server answered {answer.status} {answer.reason}")
-    except aiohttp.ClientError as error:
-        raise NotificationFailed(str(error) or type(error).__name__) from None
+    except TimeoutError:
+        raise
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise NotificationFailed(why_failed(error)) from None
 
 
 def body(facts: Facts) -> bytes:

@@ -287,6 +287,13 @@ async def test_oidc_provider_that_no_one_vouches_for_gets_no_secret(
     assert provider.asked == []
 
 
+async def test_oidc_provider_that_does_not_answer_is_named(tmp_path: Path, clock: ManualClock) -> None:
+    path = a_kubeconfig(tmp_path / "config", an_oidc_user("https://idp.invalid"))
+
+    with pytest.raises(Unavailable, match=r"idp\.invalid:443: the name cannot be resolved$"):
+        await from_kubeconfig(path, clock=clock).access()
+
+
 async def test_oidc_token_that_cannot_be_renewed_is_reported(tmp_path: Path, clock: ManualClock) -> None:
     path = a_kubeconfig(tmp_path / "config", an_oidc_user("https://idp.invalid", **{"refresh-token": ""}))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from dataclasses import replace
 from datetime import timedelta
 
@@ -159,6 +160,15 @@ async def test_port_that_no_one_listens_on_is_unavailable() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         await expect_unavailable(f"http://127.0.0.1:{bound.getsockname()[1]}", "Connect call failed")
+
+
+async def test_the_reason_of_an_unreachable_server_names_no_object_of_python() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        access = Access(f"https://127.0.0.1:{bound.getsockname()[1]}", "a test", tls=ssl.create_default_context())
+        async with connect(FixedConnection(access), clock=Hasty(), jitter=lambda: 0.5, limits=LIMITS) as cluster:
+            with pytest.raises(Unavailable, match=r"\(a test\): cannot connect: Connect call failed [^<]*$"):
+                await cluster.get(Node, "n")
 
 
 async def test_name_that_does_not_resolve_is_unavailable() -> None:

@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from healthd.local.reports.notify import MOST_OUTPUT, Facts, Notifier, variables, why_no_target
+from tests.alerts.receivers import Behaviour, answers, receiving, resets, speaks_another_protocol
 
 FACTS: Facts = {"event": "restart", "message": "rank 1 was killed", "run": "llama", "step": 20, "hint": None}
 
@@ -103,12 +104,40 @@ async def test_what_may_be_a_password_is_not_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("behaviour", "why"),
+    [
+        (answers(302, Location="/token?key=abc", Connection="close"), "one redirect leads to the next, without end"),
+        (answers(302, Location="ftp://ann:secret@127.0.0.1/"), "the redirect of the server leads to no web address"),
+        (speaks_another_protocol, "the answer is not HTTP"),
+        (resets, "the connection broke"),
+    ],
+)
+async def test_nor_is_it_in_the_reason_of_a_failure(tmp_path: Path, behaviour: Behaviour, why: str) -> None:
+    async with receiving(behaviour) as server:
+        host = server.url.removeprefix("http://")
+
+        assert await reported(tmp_path, f"http://ann:secret@{host}/token?key=abc") == [why]
+
+
+async def test_a_query_right_after_the_host_is_not_shown_either(tmp_path: Path) -> None:
+    notifier = Notifier(["http://127.0.0.1:1?key=abc"], tmp_path / "notify.log", {}, patience=60)
+    with capture_logs() as logs:
+        async with notifier.sending():
+            notifier.notify(FACTS)
+
+    assert [line["target"] for line in logs] == ["http://127.0.0.1:1/…"]
+
+
+@pytest.mark.parametrize(
     ("target", "why"),
     [
         ("", "it names no command and no URL"),
         ("ftp://example.com/x", "a URL begins with http:// or https://"),
         ("http:///x", "the URL names no host"),
         ("https://ann:secret@/x", "the URL names no host"),
+        ("http://example.com:99999/x", "this is no valid URL: look at its host and its port (0 to 65535)"),
+        ("http://[::1/x", "this is no valid URL: look at its host and its port (0 to 65535)"),
+        ("http://[::1]:8080/x", ""),
         ("https://example.com/hook", ""),
         ("curl -d @- http://example.com", ""),
     ],
