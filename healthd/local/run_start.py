@@ -23,7 +23,7 @@ from healthd.core.recovery.gang import Root, StartHint
 from healthd.gangs.job import JobAdapter, read_job
 from healthd.local.checkpoints.aside import move_aside, why_not_aside
 from healthd.local.checkpoints.folder import CheckpointFolder, WatchedCheckpoints
-from healthd.local.checkpoints.memory import NOTHING_SEEN, Seen, finished_with, remembered, seen_of
+from healthd.local.checkpoints.memory import ANNOTATION_ENDED_WITH, NOTHING_SEEN, Seen, ended_with, remembered, seen_of
 from healthd.local.gang import (
     ANNOTATION_BY_HAND,
     NAMESPACE,
@@ -143,7 +143,7 @@ class RunStart:
         await self._find_slots()
         await self.folder.begin(seen_of(job, root, await self.objects.recoveries(root)))
         await JobAdapter().start(self.cluster, root, hint)
-        by_hand = {ANNOTATION_BY_HAND: str(hint.attempt - restarts_of(job, root))}
+        by_hand = {ANNOTATION_BY_HAND: str(hint.attempt - restarts_of(job, root)), ANNOTATION_ENDED_WITH: None}
         await self.cluster.patch(Job, self.spec.name, {"metadata": {"annotations": by_hand}}, namespace=NAMESPACE)
 
     async def _find_slots(self) -> None:
@@ -183,4 +183,4 @@ class RunStart:
         except OSError as error:
             log.warning("checkpoints.unread", why=str(error))
             return ""
-        return why_not_done(self.spec, finished_with(job, root), report.found, report.rejected) if report else ""
+        return why_not_done(self.spec, ended_with(job, root), report.found, report.rejected) if report else ""

@@ -16,8 +16,8 @@ from healthd.core.recovery.gang import Root
 
 ANNOTATION_SEEN = "healthd.dev/run-seen"
 """On the Job: JSON of `Seen`."""
-ANNOTATION_FINISHED_WITH = "healthd.dev/run-finished-with"
-"""On the Job: JSON of `Seen`, the newest checkpoint that loaded when the run completed."""
+ANNOTATION_ENDED_WITH = "healthd.dev/run-finished-with"
+"""On the Job: JSON of `Seen`, the newest checkpoint that loaded when the run completed, was stopped or was given up."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,9 +72,9 @@ def note_of(seen: Seen) -> str:
     return msgspec.json.encode(seen).decode()
 
 
-def finished_with(job: Job, root: Root) -> Seen:
-    """The checkpoint that a completed run left. When it was not recorded: the highest step that was ever seen."""
-    return _read(job, ANNOTATION_FINISHED_WITH) or seen_of(job, root, ())
+def ended_with(job: Job, root: Root, recoveries: Sequence[Recovery] = ()) -> Seen:
+    """The checkpoint that a run left when it ended. When it was not recorded: the highest step that was ever seen."""
+    return _read(job, ANNOTATION_ENDED_WITH) or seen_of(job, root, recoveries)
 
 
 def _kept(job: Job) -> Seen:

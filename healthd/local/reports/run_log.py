@@ -16,7 +16,7 @@ import structlog
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, NotFound
 from healthd.controller.checkpoints.mounted import FileCheckpoints
-from healthd.core.api import ANNOTATION_SILENCE, ChosenCheckpoint, Job, Pod, Recovery
+from healthd.core.api import ANNOTATION_PROGRESS, ANNOTATION_SILENCE, ChosenCheckpoint, Job, Pod, Recovery
 from healthd.core.hang.describe import who_holds_up, why_hang
 from healthd.core.hang.silence import Silence
 from healthd.core.hang.straggler_text import minutes
@@ -24,12 +24,14 @@ from healthd.core.hang.straggler_text import sentence_of as straggler_sentence
 from healthd.core.hang.stragglers import Straggler
 from healthd.core.printable import printable
 from healthd.core.recovery.gang import Root, attempt_of
+from healthd.core.recovery.progress import advance
 from healthd.core.recovery.suspicion import again_text
 from healthd.gangs.job import read_job
 from healthd.local.checkpoints.memory import (
-    ANNOTATION_FINISHED_WITH,
+    ANNOTATION_ENDED_WITH,
     ANNOTATION_SEEN,
     NOTHING_SEEN,
+    ended_with,
     note_of,
     remembered,
     seen_of,
@@ -296,10 +298,12 @@ class RunLog:
         self._notify(RunMessageKind.GIVE_UP, text, exit_code=code, why=why, step=step_of(newest))
 
     async def _newest_of_run(self) -> ChosenCheckpoint | None:
+        """What the run has left, recorded as that."""
         try:
-            return await self._newest(read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE)))
+            job = await self._cluster.get(Job, self._spec.name, NAMESPACE)
         except NotFound:
             return None
+        return await self._record_end(job, read_job(job))
 
     def _sum_up(self, newest: ChosenCheckpoint | None) -> None:
         """Log how far the run came, what the faults cost, and where the files are."""
@@ -338,9 +342,7 @@ class RunLog:
         except NotFound:
             return
         root = read_job(job)
-        newest = await self._newest(root)
-        if newest:
-            await self._remember(job, root, newest)
+        newest = await self._record_end(job, root)
         has_none = newest is not None and not newest.path
         at = "a point without a checkpoint that loads" if has_none else step_text(newest)
         note = "the same command starts it again" if has_none else "the same command goes on from there"
@@ -352,9 +354,7 @@ class RunLog:
         """Log the last step of a completed run, and the doubts that the work is complete."""
         job = await self._cluster.get(Job, self._spec.name, NAMESPACE)
         root = read_job(job)
-        newest = await self._newest(root)
-        if newest:
-            await self._remember(job, root, newest, ANNOTATION_FINISHED_WITH)
+        newest = await self._record_end(job, root)
         log_it, fields = log.info, {"name": self._spec.name, "attempt": root.attempt, "at": step_text(newest)}
         pods = (await self._cluster.list(Pod, namespace=NAMESPACE)).items
         wrong = doubts(self._spec.nproc, root.world, resumed_from(job), newest, root.started_at)
@@ -370,8 +370,8 @@ class RunLog:
     async def done(self) -> None:
         """Log that nothing is started, and how to start it again."""
         job = await self._cluster.get(Job, self._spec.name, NAMESPACE)
-        seen = seen_of(job, read_job(job), ())
-        where = f", at {seen}" if seen.anything else ""
+        left = ended_with(job, read_job(job))
+        where = f", at {left}" if left.anything else ""
         log.warning(
             "run.done",
             name=self._spec.name,
@@ -390,15 +390,25 @@ class RunLog:
             return None
         return (report.found or ChosenCheckpoint()) if report else None
 
-    async def _remember(self, job: Job, root: Root, newest: ChosenCheckpoint, *also: str) -> None:
-        """Record the highest step seen on the Job. The annotations *also* get *newest* itself."""
-        recoveries = (await self._cluster.list(Recovery, namespace=NAMESPACE)).items
-        before = seen_of(job, root, [one for one in recoveries if one.spec.gang.uid == root.ref.uid])
-        seen = remembered(before, newest.step, newest.path)
-        notes = dict.fromkeys(also, note_of(remembered(NOTHING_SEEN, newest.step, newest.path)))
-        if seen.anything:
-            notes[ANNOTATION_SEEN] = note_of(seen)
+    async def _record_end(self, job: Job, root: Root) -> ChosenCheckpoint | None:
+        """
+        The newest checkpoint, as `_newest`, recorded on the Job: what the run has left, and the highest step seen.
+
+        The two differ where the checkpoint of the highest step does not load.
+        """
+        newest = await self._newest(root)
+        notes: dict[str, str | None] = {ANNOTATION_ENDED_WITH: None}
+        if newest is not None:
+            recoveries = (await self._cluster.list(Recovery, namespace=NAMESPACE)).items
+            before = seen_of(job, root, [one for one in recoveries if one.spec.gang.uid == root.ref.uid])
+            seen = remembered(before, newest.step, newest.path)
+            progress = advance(root.progress, newest.step, root.attempt, self._clock.now())
+            notes[ANNOTATION_ENDED_WITH] = note_of(remembered(NOTHING_SEEN, newest.step, newest.path))
+            notes[ANNOTATION_PROGRESS] = msgspec.json.encode(progress).decode()
+            if seen.anything:
+                notes[ANNOTATION_SEEN] = note_of(seen)
         await self._cluster.patch(Job, self._spec.name, {"metadata": {"annotations": notes}}, namespace=NAMESPACE)
+        return newest
 
 
 def _seconds(span: timedelta) -> float:

@@ -25,7 +25,7 @@ from healthd.core.api.model import Phase
 from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.gang import Root, RootOutcome
 from healthd.gangs.job import read_job
-from healthd.local.checkpoints.memory import seen_of
+from healthd.local.checkpoints.memory import ended_with, seen_of
 from healthd.local.gang import NAMESPACE, restarts_of, since_of
 from healthd.local.state.folder import database
 
@@ -47,6 +47,9 @@ class Standing(StrEnum):
     """healthd was killed while the run was running."""
 
 
+_ENDED = frozenset({Standing.FINISHED, Standing.STOPPED, Standing.GAVE_UP})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownRun:
     """One run."""
@@ -61,7 +64,10 @@ class KnownRun:
     """The folder where it saves."""
     ranks: int
     step: int
-    """The highest step seen of its checkpoints. -1: no checkpoint, or the names give no step."""
+    """
+    The step of the checkpoint that it left or, while it has not ended, the highest step seen. -1: no checkpoint, or the
+    names give no step.
+    """
     restarts: int
     """Restarts by healthd, without those by its user."""
     since: datetime | None
@@ -98,15 +104,17 @@ async def read_run(state: Path) -> KnownRun | None:
 def _run_of(state: Path, job: Job, recoveries: Sequence[Recovery], nodes: Sequence[Node]) -> KnownRun:
     root, container = read_job(job), job.spec.template.spec.containers[0]
     own = [recovery for recovery in recoveries if recovery.spec.gang.uid == root.ref.uid]
+    standing = _standing(root, own, is_running=is_held(state))
+    has_ended = standing in _ENDED or root.ending is not RootOutcome.NOT_ENDED
     return KnownRun(
         name=state.name,
         state=state,
-        standing=_standing(root, own, is_running=is_held(state)),
+        standing=standing,
         folder=container.working_dir,
         command=shlex.join([*container.command, *container.args]),
         checkpoints=str(path_of(root.options.checkpoint) or root.options.checkpoint),
         ranks=root.world,
-        step=seen_of(job, root, own).step,
+        step=(ended_with if has_ended else seen_of)(job, root, own).step,
         restarts=restarts_of(job, root),
         since=since_of(job),
         out_of_service=tuple(map(_slot_text, (node for node in nodes if node.spec.unschedulable))),
