@@ -280,8 +280,9 @@ class ClusterState:
         return lost if lost is not None and lost.spec.gang.uid == ref.uid else None
 
     def gangs_on(self, node: str) -> list[GangKey]:
-        """The gangs with pods on *node*, also with pods that have ended."""
-        return sorted(self._gangs_on.get(node, ()))
+        """The gangs with members on *node*, also with members that have ended."""
+        roots = [(key, self.roots.get(key)) for key in sorted(self._gangs_on.get(node, ()))]
+        return [key for key, root in roots if root and any(p.spec.node_name == node for p in self.members(root.ref))]
 
     def busy_nodes(self) -> set[str]:
         """Nodes with a pod of any gang, where the pod has not ended."""

@@ -10,6 +10,7 @@ import pytest
 from healthd.controller.cache.cluster_state import KEPT_DELETED, ClusterState, GangKey, ObjectKey
 from healthd.core.api import (
     ANNOTATION_RESTART,
+    LABEL_GANG,
     Condition,
     Device,
     Job,
@@ -72,6 +73,16 @@ def test_a_node_that_goes_bad_touches_the_gangs_there() -> None:
     cluster_state.upsert(stored(a_node("node-a", taints=[Taint(key="healthd.dev/quarantined")]), 2))
 
     assert cluster_state.dirty_keys == {TRAIN}
+
+
+def test_a_gang_is_on_the_nodes_of_its_own_members() -> None:
+    labels = {LABEL_GANG: "train", "batch.kubernetes.io/job-name": "train"}
+    owner = OwnerReference(api_version="batch/v1", kind="Job", name="train", uid="uid-train", controller=True)
+    pod = stored(a_pod("train-0", node="node-a", labels=labels, owner_references=[owner]))
+    cluster_state = a_cluster_state(JOB, pod)
+
+    assert cluster_state.gangs_on("node-a") == [TRAIN]  # and not a pod gang or a StatefulSet with the name of its label
+    assert cluster_state.gangs_on("node-b") == []
 
 
 def test_a_heartbeat_of_a_node_touches_no_one() -> None:
