@@ -1,5 +1,6 @@
 """
-The addresses to which alerts never go: link-local ones, and the metadata services of clouds, which give out secrets.
+What the address of a service may be, and the addresses to which alerts never go: link-local ones, and the metadata
+services of clouds, which give out secrets.
 
 The check is of the address that is connected to. So it holds for a name, whatever it resolves to at that moment, and
 for every way to write an address.
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from typing import Any
+from urllib.parse import urlsplit
 
 _METADATA = [
     ipaddress.ip_network(text)
@@ -28,8 +30,43 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
+SCHEMES = ("https", "http")
+
+
+class BadAddress(ValueError):
+    """This cannot be the address of a service. The message does not hold it: it may be a secret."""
+
+
 class ForbiddenAddress(OSError):
     """The server has an address to which healthd does not connect."""
+
+
+def check_service(url: str) -> None:
+    """Raises BadAddress where *url* can never be the address of a service, as far as that is seen without a request."""
+    host_of(url, SCHEMES)
+
+
+def host_of(url: str, schemes: tuple[str, ...]) -> str:
+    """The host of a service. Raises BadAddress, also for a forbidden one: behind a proxy nothing else looks at it."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        raise BadAddress("the address of the service is not a URL") from None
+    if parts.scheme not in schemes:
+        raise BadAddress(f"the address of the service must begin with {schemes[0]}://")
+    if not host or parts.username or parts.password:
+        raise BadAddress("the address of the service must name a host, and no user or password")
+    if _is_forbidden_literal(host):
+        raise BadAddress(f"{host}: cannot connect: {why_forbidden(host)}")
+    return host
+
+
+def _is_forbidden_literal(host: str) -> bool:
+    try:
+        return forbidden(host)
+    except ValueError:  # a name: it is judged when it is resolved
+        return False
 
 
 def forbidden(address: str) -> bool:

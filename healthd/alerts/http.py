@@ -22,7 +22,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 import aiohttp
 
 from healthd import __version__
-from healthd.alerts.addresses import forbidden, guarded_socket, why_forbidden
+from healthd.alerts.addresses import SCHEMES, BadAddress, guarded_socket, host_of
 from healthd.clock import Clock
 from healthd.http_errors import why_failed
 
@@ -94,7 +94,7 @@ class Http:
     ) -> None:
         self._clock = clock
         self._authorities = _Authorities(ca_file)
-        self._schemes = ("https", "http") if insecure_http else ("https",)
+        self._schemes = SCHEMES if insecure_http else ("https",)
         self._limits = limits
         self._proxy_for = proxy_for
         self._session: aiohttp.ClientSession | None = None
@@ -108,7 +108,6 @@ class Http:
     ) -> Response:
         """The answer to one request. Raises NoAnswer."""
         host = self._checked(url)
-        self._check_literal(host)
         exchange = _Exchange(self._limits)
         try:
             async with asyncio.timeout(self._limits.connect + self._limits.answer) as exchange.deadline:
@@ -128,21 +127,9 @@ class Http:
     def _checked(self, url: str) -> str:
         """The host of *url*. Raises NoAnswer."""
         try:
-            parts = urlsplit(url)
-            host, _ = parts.hostname or "", parts.port
-        except ValueError:
-            raise NoAnswer("the address of the service is not a URL", was_sent=False) from None
-        if parts.scheme not in self._schemes:
-            raise NoAnswer(f"the address of the service must begin with {self._schemes[0]}://", was_sent=False)
-        if not host or parts.username or parts.password:
-            raise NoAnswer("the address of the service must name a host, and no user or password", was_sent=False)
-        return host
-
-    def _check_literal(self, host: str) -> None:
-        """Raises NoAnswer for a forbidden address: behind a proxy, nothing else would look at it."""
-        with contextlib.suppress(ValueError):
-            if forbidden(host):
-                raise NoAnswer(f"{host}: cannot connect: {why_forbidden(host)}", was_sent=False)
+            return host_of(url, self._schemes)
+        except BadAddress as error:
+            raise NoAnswer(str(error), was_sent=False) from None
 
     async def _send(
         self, exchange: _Exchange, method: str, url: str, body: bytes | None, headers: Mapping[str, str]

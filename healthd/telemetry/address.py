@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import NamedTuple
 
@@ -33,3 +34,14 @@ def parse_address(text: str) -> Address:
     if port > 65535:
         raise AddressError(f"{text!r} is not an address: the highest port is 65535")
     return Address(match["v6"] or match["name"] or None, port)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches *address*. Raises AddressError."""
+    host = parse_address(address).host
+    if host is None:
+        return False
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"

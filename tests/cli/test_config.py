@@ -9,21 +9,33 @@ from pathlib import Path
 
 import pytest
 
+from healthd.cli.configuration.checks import SOURCES
 from healthd.cli.configuration.keys import ConfigKey, keys_of, sections_of, spell
 from healthd.cli.configuration.reading import ConfigError, load, parse
 from healthd.cli.configuration.reference import reference
 from healthd.cli.errors import UserError
+from healthd.cli.machine.probes import probes_of
 from healthd.cli.main import main
 from healthd.core.api.locations import VOLUMES_AT
 from healthd.core.api.model import Blame
 from healthd.core.checkpoint.poll_interval import LONGEST
 from healthd.core.checkpoint.precheck import FIRST_WITHIN, LATE_FACTOR, LATE_FLOOR
-from healthd.core.config import REPLACED, Config, KernelLogSource, LogLevel, StartFresh, format_duration, parse_duration
+from healthd.core.config import (
+    REPLACED,
+    Config,
+    KernelLogSource,
+    LogLevel,
+    ProbesPolicy,
+    StartFresh,
+    format_duration,
+    parse_duration,
+)
 from healthd.core.diagnosis.findings.ledger import APP_WINDOW
 from healthd.core.recovery.breaker import MIN_UNHEALTHY_NODES, UNHEALTHY_WITHIN
 from healthd.core.recovery.progress import MIN_INTERVALS
 from healthd.core.recovery.replacement_nodes import SPARE_AFTER
 from healthd.core.recovery.resume_point import FIRST_BACKOFF
+from healthd.probes.host_root import HostRoot
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,7 +112,7 @@ def test_every_wrong_item_of_a_list_is_named_where_it_stands() -> None:
 
 def test_a_rule_has_one_limit() -> None:
     assert mistakes('judge: {limits: ["ib-link-flaps 3 in 3h", "ib-link-flaps 5 in 1h"]}') == [
-        "1:8: judge: limits has more than one limit for ib-link-flaps"
+        "1:43: judge.limits: ib-link-flaps is there already; the first is in line 1"
     ]
 
 
@@ -146,7 +158,7 @@ def test_the_rules_on_the_page_about_the_kernel_log_are_good() -> None:
         ("fatal error 7", "fine", "5:7: judge.rules: site-mydrv-fatal: the example"),
         ("blame: device", "tier: awful", "10:13: judge.rules.tier: must be a tier (record, "),
         ("ib.symbol_error", "ib.symbol_eror", "11:37: judge.rules.reading: nothing reads 'ib.symbol_eror'; did you"),
-        ("site-symbols", "site-mydrv-fatal", "3:3: judge: rules has more than one rule named site-mydrv-fatal"),
+        ("site-symbols", "site-mydrv-fatal", "11:14: judge.rules: site-mydrv-fatal is there already; the first is in "),
         ("fs-read-only reboot", "oom reboot", "3:11: judge.tiers: oom reports faults of the application"),
         ("    - {", "    -\n    - {", "11:6: judge.rules: a rule needs a name and a summary"),
         ("  rules:", "  rules: 7\n  x:", "4:10: judge.rules: must be a list, each item of it keys such as `name: …`"),
@@ -428,7 +440,7 @@ alerts:
         ({"severities": "pages"}, 'did you mean "page"?'),
         ({"severities": ""}, "severities is empty"),
         ({"label": "cause"}, "'cause' is not of the form name=value"),
-        ({"name": "oncall"}, "more than one sink named oncall"),
+        ({"name": "oncall"}, "8:13: alerts.sinks: oncall is there already; the first is in line 3"),
         ({"name": '"On Call"'}, "lower-case letters"),
         ({"name": "chat\n      namespaces: [team-a]"}, "would go nowhere"),
     ],
@@ -449,12 +461,72 @@ def test_an_alert_service_that_would_not_work_is_refused(changed: dict[str, str]
         ("kind: webhook", "a sink of kind webhook needs urls or url_file"),
         ("kind: webhook, urls: [https://a, https://b]", "only an alertmanager has several"),
         ("kind: webhook, urls: [http://a]", "http:// needs `insecure: true`"),
+        ("kind: webhook, urls: [https://ann:secret@a/x]", "1:50: alerts.sinks.urls: the address"),
+        ("kind: webhook, urls: [https://169.254.169.254/x]", "link-local or metadata address 169.254.169.254"),
+        ("kind: webhook, urls: ['https://a:99999/x']", "the address of the service is not a URL"),
+        ("kind: webhook, urls: [https://a], url_file: /u", "urls and url_file are both set"),
         ("kind: teams, url_file: relative", "url_file must be an absolute path"),
         ("kind: apprise, url_file: /u", "apprise is for notices, not for pages"),
     ],
 )
 def test_an_alert_service_without_what_its_kind_needs_is_refused(sink: str, mistake: str) -> None:
     assert mistake in "\n".join(mistakes(f"alerts: {{sinks: [{{name: a, {sink}}}]}}\n"))
+
+
+def test_a_name_given_twice_is_named_beside_the_other_mistakes() -> None:
+    good = {"kind": "pagerduty", "severities": "page", "label": "cause=nodes", "name": "chat"}
+    both = mistakes(SINK.format(**{**good, "kind": "pagerdooty", "name": "oncall"}))
+
+    assert [line.partition(": ")[0] for line in both] == ["4:13", "8:13"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('address: "0.0.0.0:9402"', "1:6: web: web.address 0.0.0.0:9402 is open to others, and web.access is local"),
+        ('address: ":9402", access: proxy', "web.access is proxy without web.proxy_secret_file"),
+    ],
+)
+def test_a_page_that_would_be_open_to_everyone_is_refused(text: str, said: str) -> None:
+    (mistake,) = mistakes(f"web: {{{text}}}\n")
+
+    assert said in mistake
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'address: "127.0.0.1:9402"',
+        'address: "[::1]:9402", access: proxy',
+        'address: ":9402", access: token',
+        'address: ":9402", access: proxy, proxy_secret_file: /etc/healthd/proxy',
+        "access: proxy",
+    ],
+)
+def test_a_page_that_a_controller_serves_is_good(text: str) -> None:
+    assert parse(f"web: {{{text}}}\n".encode(), "f").web
+
+
+def test_a_source_that_there_is_not_is_refused() -> None:
+    probes = probes_of(ProbesPolicy(dcgm_url="http://a/"), HostRoot(Path("/")))
+
+    assert sorted(probe.source for probe in probes) == sorted(SOURCES)
+    assert parse(f"probes: {{off: [{', '.join(SOURCES)}]}}".encode(), "f").probes.off == SOURCES
+    assert (
+        "1:16: probes.off: there is no source 'bogus'; the sources are clock," in mistakes("probes: {off: [bogus]}")[0]
+    )
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "x:9400/metrics", "http://", "http://${NODE_IP}:94000/metrics"])
+def test_an_exporter_at_no_web_address_is_refused(url: str) -> None:
+    assert "is no web address" in mistakes(f"probes: {{dcgm_url: '{url}'}}")[0]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://${NODE_IP}:9400/metrics", "http://[$NODE_IP]:9400/metrics", "http://a:${PORT}/metrics", "${DCGM}"]
+)
+def test_what_a_variable_stands_for_is_known_on_the_node(url: str) -> None:
+    assert parse(f"probes: {{dcgm_url: '{url}'}}".encode(), "f").probes.dcgm_url == url
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import yaml
 
 from healthd.agent.pod_witness import SOCKET
 from healthd.cli.configuration.reading import load
-from healthd.controller.web.access import is_loopback
 from healthd.core.config import Config
 from healthd.probes.host_root import HostRoot
+from healthd.telemetry.address import is_loopback
 from tests.deploy.manifests import DEPLOY, all_of, component, containers, of_kind, pod_specs, shipped
 
 UNPRIVILEGED = sorted(set(containers()) - {"opener"})

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 import yaml
 
-from healthd.cli.configuration.checks import CHECKS, CHECKS_OF_SECTIONS
+from healthd.cli.configuration.checks import CHECKS, CHECKS_OF_SECTIONS, NAMED_ONCE
 from healthd.cli.configuration.keys import ConfigKey, ConfigValue, keys_of, sections_of
 from healthd.cli.errors import UserError
 from healthd.core.config import REPLACED, Config, Policy, parse_duration
@@ -170,7 +170,17 @@ class _Reading:
     def _items(self, node: yaml.SequenceNode, key: ConfigKey, path: str) -> tuple[str | Policy, ...]:
         """The valid items of a list. Each other item is a separate problem."""
         items = [self._item(item, key, path) for item in node.value]
+        if path in NAMED_ONCE:
+            self._refuse_names_given_twice(node.value, path)
         return tuple(item for item in items if item is not None)
+
+    def _refuse_names_given_twice(self, items: Iterable[yaml.Node], path: str) -> None:
+        first: dict[str, int] = {}
+        for named in filter(None, map(_name_of, items)):
+            name, line = named.value.split(maxsplit=1)[0], named.start_mark.line + 1
+            if name in first:
+                self._refuse(named, path, f"{name} is there already; the first is in line {first[name]}")
+            first.setdefault(name, line)
 
     def _item(self, node: yaml.Node, key: ConfigKey, path: str) -> str | Policy | None:
         if issubclass(key.kind, Policy):
@@ -240,6 +250,14 @@ def _number(text: str, kind: type) -> int | float | None:
     except ValueError:
         return None
     return number if kind is float and math.isfinite(number) else None
+
+
+def _name_of(item: yaml.Node) -> yaml.ScalarNode | None:
+    """Where the name of an item of a list stands: it is the text itself, or its key `name`."""
+    if isinstance(item, yaml.MappingNode):
+        named = (value for key, value in item.value if isinstance(key, yaml.ScalarNode) and key.value == "name")
+        item = next(named, item)
+    return item if isinstance(item, yaml.ScalarNode) and item.value.strip() else None
 
 
 def _is_null(node: yaml.Node) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError
+from healthd.controller.web.exposure import check_exposure
 from healthd.core.api import (
     AccessReviewSpec,
     ObjectMeta,
@@ -26,7 +26,7 @@ from healthd.core.api import (
 )
 from healthd.core.config import WebAccess, WebPolicy
 from healthd.core.report.page.state import EVERYTHING, Scope
-from healthd.telemetry.address import AddressError, parse_address
+from healthd.telemetry.address import AddressError
 
 KEPT_FOR = timedelta(minutes=2)
 """How long an answer of the API server counts. A right that is taken away counts so much longer at most."""
@@ -229,37 +229,18 @@ _HOW = "Give a token of the cluster, such as that of `kubectl create token NAME 
 
 def access_of(policy: WebPolicy, cluster: Cluster, clock: Clock) -> Access:
     """The access that *policy* asks for. Raises AddressError where that would open the page to everyone."""
+    check_exposure(policy)
     if policy.access is WebAccess.TOKEN:
         return AccountAccess(cluster, clock, TokenAccount(cluster, clock))
     if policy.access is WebAccess.PROXY:
         return AccountAccess(cluster, clock, ProxyAccount(policy, _secret(policy)))
-    if not is_loopback(policy.address):
-        raise AddressError(
-            f"web.address {policy.address} is open to others, and web.access is local, which lets every viewer in: "
-            "listen on 127.0.0.1, or set web.access to token or proxy"
-        )
     return OpenAccess()
 
 
-def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches *address*. Raises AddressError."""
-    host = parse_address(address).host
-    if host is None:
-        return False
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _secret(policy: WebPolicy) -> str:
+    """What the proxy sends. Empty: nothing, as for one in the same pod."""
     if not policy.proxy_secret_file:
-        if is_loopback(policy.address):
-            return ""
-        raise AddressError(
-            f"web.address {policy.address} is open to others, and web.access is proxy without web.proxy_secret_file: "
-            "anyone could name a user"
-        )
+        return ""
     try:
         secret = Path(policy.proxy_secret_file).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -136,6 +136,8 @@ class SinkPolicy(Policy, frozen=True, kw_only=True):
 
     def _check_addresses(self) -> None:
         """Raises ValueError for an address that cannot be right."""
+        if self.urls and self.url_file:
+            raise ValueError(f"{self.name}: urls and url_file are both set; the address is in one of them")
         if len(self.urls) > 1 and self.kind is not SinkKind.ALERTMANAGER:
             raise ValueError(f"{self.name}: urls has {len(self.urls)} addresses; only an alertmanager has several")
         allowed = ("https://", "http://") if self.insecure else ("https://",)

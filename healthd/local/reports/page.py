@@ -18,7 +18,7 @@ from healthd.controller.reconciler import Reconciler
 from healthd.core.config import Config
 from healthd.core.recovery.terms import ONE_SERVER
 from healthd.local.gang import NAMESPACE
-from healthd.telemetry.address import AddressError
+from healthd.telemetry.address import AddressError, is_loopback
 
 if TYPE_CHECKING:
     from healthd.controller.web.page import WebPage
@@ -29,8 +29,6 @@ FREE_PORT = "127.0.0.1:0"
 
 def check_address(address: str) -> None:
     """Raises AddressError unless *address* is one that this server alone reaches."""
-    from healthd.controller.web.access import is_loopback  # as below
-
     if not is_loopback(address):
         raise AddressError(
             f"the page of a run is served to this server alone, and {address} is open to others: name "

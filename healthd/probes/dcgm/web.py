@@ -31,7 +31,7 @@ def fetch_page(url: str, *, deadline: float, most: int) -> str:
 
     Raises CannotRead. A longer page is not read in part: the missing part could be what matters.
     """
-    where = _split(url)
+    where = parse_url(url)
     end = time.monotonic() + deadline
     try:
         raw = b"".join(_receive(where, end, most + _HEADERS))
@@ -67,7 +67,8 @@ class _Received:
         return io.BytesIO(self._raw)
 
 
-def _split(url: str) -> SplitResult:
+def parse_url(url: str) -> SplitResult:
+    """The parts of *url*. Raises CannotRead where it is no address of a page."""
     try:
         where = urlsplit(url)
         is_right = where.scheme in _PORTS and bool(where.hostname) and where.port != 0
