@@ -53,6 +53,23 @@ async def test_a_fault_is_one_restart_wherever_healthd_dies(run_folder: RunFolde
     run_folder.check_writers()
 
 
+async def test_healthd_may_be_killed_any_number_of_times_between_two_saves(run_folder: RunFolder) -> None:
+    """The program did not fail, and a person starts healthd again: that is no restart without progress."""
+    for attempt in range(5):
+        async with run_folder.life() as life:
+            await run_folder.all_wait(life, attempt)
+            if attempt:
+                await life.says("run.restarted")
+            life.signal(signal.SIGKILL)
+            assert await life.ended() == -signal.SIGKILL, life.log
+
+        assert not any(said.get("about") in ("failed", "waits") for said in life.said), life.log
+    run_folder.open_gate()
+    async with run_folder.life() as life:
+        assert await life.ended() == 0, life.log
+    run_folder.check_writers()
+
+
 async def test_healthd_may_die_in_every_phase_of_one_recovery(run_folder: RunFolder) -> None:
     await die(run_folder, "after:Recovery:create")
     for phase in WRITES[1:-1]:

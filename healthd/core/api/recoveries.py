@@ -88,6 +88,8 @@ class Cause(Slim, frozen=True, kw_only=True):
     """Of a hang: the members that may hold up the others. A suspicion blames no node."""
     step: Step = -1
     """Of a hang: the newest step that was known then; -1: none."""
+    healthd_ended: bool = False
+    """Under `healthd run`: healthd itself had ended, and its ranks with it. The program did not fail."""
 
     def __post_init__(self) -> None:
         """The text comes from pods, kernels and kubelets, and people read it on terminals."""

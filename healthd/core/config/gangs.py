@@ -26,8 +26,9 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
         int,
         Meta(
             description="Give up on a gang after so many restarts in a row that brought no step beyond the last one. "
-            "Progress sets the count back to 0, so a long job may be restarted any number of times. The "
-            "annotation `healthd.dev/max-no-advance` on a gang overrides it.",
+            "Progress sets the count back to 0, so a long job may be restarted any number of times. A "
+            "`healthd run` that a person starts again after healthd itself was killed does not count. The annotation "
+            "`healthd.dev/max-no-advance` on a gang overrides it.",
             ge=1,
         ),
     ] = 3

@@ -32,6 +32,8 @@ DISK_FULL = "DiskFull"
 fault."""
 LOST = "Lost"
 """Pod reason: the supervisor of its processes went away, and the processes were ended for that."""
+ENDED_WITH_HEALTHD = "EndedWithHealthd"
+"""Pod reason under `healthd run`: healthd was killed, or the machine restarted. A person has started healthd again."""
 
 
 def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause]:
@@ -52,7 +54,7 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
     causes += [_gone(index, now) for index in (view.root.gone if view.root else ())]
     if not causes and (hang := _hang(view, members(view), policy, now)):
         causes.append(hang)
-    return sorted(causes, key=lambda cause: _BY_PRIORITY.index(cause.kind))
+    return sorted(causes, key=_significance)
 
 
 def lost_members(view: GangView) -> list[Pod]:
@@ -109,6 +111,11 @@ _BY_PRIORITY = [
     CauseKind.MAINTENANCE,
     CauseKind.CAPACITY,
 ]
+
+
+def _significance(cause: Cause) -> tuple[bool, int]:
+    """Ranks that ended together with healthd come last: what was on record before that has a reason of its own."""
+    return cause.healthd_ended, _BY_PRIORITY.index(cause.kind)
 
 
 def blames_node(cause: Cause) -> bool:
@@ -220,7 +227,9 @@ def _gone(index: str, now: datetime) -> Cause:
 def _rank_failure(pod: Pod, view: GangView, now: datetime) -> Cause:
     ended = next((s.state.terminated for s in pod.status.container_statuses if s.state.terminated), _ended_before(pod))
     deleted = pod.metadata.deletion_timestamp is not None
-    kind = CauseKind.INTERRUPTED if deleted or pod.status.reason == LOST else CauseKind.SOFTWARE
+    ended_with_healthd = pod.status.reason == ENDED_WITH_HEALTHD
+    is_lost = pod.status.reason == LOST or ended_with_healthd
+    kind = CauseKind.INTERRUPTED if deleted or is_lost else CauseKind.SOFTWARE
     how = "was deleted" if deleted else pod.status.message or pod.status.reason
     if ended is not None and kind is CauseKind.SOFTWARE:
         # The pod's message adds to the exit code: the command was not found, or the memory ran out.
@@ -232,6 +241,7 @@ def _rank_failure(pod: Pod, view: GangView, now: datetime) -> Cause:
         kind=kind,
         message=f"{view.terms.named(pod.metadata.name, index_of(pod, view.root))} {how}",
         at=ended.finished_at if ended and ended.finished_at else now,
+        healthd_ended=ended_with_healthd,
     )
 
 

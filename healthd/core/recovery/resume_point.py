@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from healthd.core.api import ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
+from healthd.core.api import Cause, ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy, StartFresh
 from healthd.core.recovery.faults import blames_node
@@ -78,7 +78,7 @@ def _choose_checkpoint(
     because it is gone.
 
     Counts restarts in a row from the same step. Restarts with a hardware cause, and planned ones, do not count:
-    healthd must not give up a job because its nodes break.
+    healthd must not give up a job because its nodes break. Nor does a start by a person after healthd itself ended.
     """
     previous = s.view.previous
     seen = _furthest_step(s.root, s.recovery, previous)
@@ -110,7 +110,8 @@ def _resume_from(checkpoint: ChosenCheckpoint, s: Situation) -> Decision:
         )
         return s.enter(Phase.GAVE_UP, message, no_advance=no_advance)
     where = f"{step_text(checkpoint)}, {checkpoint.path}" if checkpoint.step >= 0 else step_text(checkpoint)
-    not_before = s.now + _backoff(no_advance, s.policy) if no_advance else None
+    waits = no_advance and not _by_a_person(s.status.causes)
+    not_before = s.now + _backoff(no_advance, s.policy) if waits else None
     return s.enter(Phase.RESERVING, where, checkpoint=checkpoint, no_advance=no_advance, not_before=not_before)
 
 
@@ -234,8 +235,13 @@ def _restarts_from(checkpoint: ChosenCheckpoint, recovery: Recovery, previous: R
         return 0
     if all(is_beyond(checkpoint, each) for each in (loaded, *status.doubted)):
         return 0
-    is_free = any(blames_node(cause) or cause.kind in PLANNED for cause in causes[-1:])
+    is_free = any(blames_node(cause) or cause.kind in PLANNED for cause in causes[-1:]) or _by_a_person(causes)
     return count if is_free else count + 1
+
+
+def _by_a_person(causes: Sequence[Cause]) -> bool:
+    """Whether the newest cause is that healthd itself had ended: then a person starts the gang, and it did not fail."""
+    return any(cause.healthd_ended for cause in causes[-1:])
 
 
 def _backoff(no_advance: int, policy: RecoveryPolicy) -> timedelta:

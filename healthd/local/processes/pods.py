@@ -21,7 +21,7 @@ class RankExit:
     exit_code: int
     signal: int = 0
     reason: str = ""
-    """`Completed`, `Error`, `OOMKilled`, `DiskFull`, `StartError`, `Lost` or `NeverStarted`."""
+    """`Completed`, `Error`, `OOMKilled`, `DiskFull`, `StartError`, `Lost`, `EndedWithHealthd` or `NeverStarted`."""
     message: str = ""
 
 

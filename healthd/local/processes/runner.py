@@ -63,7 +63,7 @@ STUCK_AFTER = timedelta(seconds=10)
 """After this time, a process that survives SIGKILL is stuck in a driver or on a dead file system."""
 DISK_READ_LIMIT = 2.0
 """Seconds. The longest check of the disks. healthd does not report the end of the rank before it is over."""
-LOST = "lost its supervisor when healthd was restarted"
+WITH_HEALTHD = "lost its supervisor when healthd was restarted"
 
 
 @dataclass(slots=True)
@@ -330,7 +330,7 @@ class ProcessRunner:
     def _end_lost(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         self._members[uid] = _Member(Rank(uid, self._wake.set), pod.spec.node_name)
-        self._members[uid].rank.lost(LOST)
+        self._members[uid].rank.ended_with_healthd(WITH_HEALTHD)
         log.info("rank.lost", pod=pod.metadata.name, uid=uid)
 
     def _forget_or_stop_all_but(self, bound: Mapping[str, Pod], now: datetime) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from healthd.core.recovery.faults import ENDED_WITH_HEALTHD, LOST
 from healthd.local.checkpoints.writer_lock import passed_on
 from healthd.local.processes.marks import kill_marked
 from healthd.local.processes.pods import RankExit
@@ -82,9 +83,10 @@ class Rank:
         """The rank ends before it started."""
         self._end(RankExit(exit_code=127, reason="StartError", message=f"cannot be started: {message}"))
 
-    def lost(self, message: str) -> None:
-        """No process supervises this pod's processes any more: end them by their mark."""
-        self._watching = asyncio.create_task(self._end_by_mark(message), name=f"rank {self.uid}")
+    def ended_with_healthd(self, message: str) -> None:
+        """An earlier healthd, which supervised this pod's processes, has ended: end what is left by its mark."""
+        ending = self._end_by_mark(message, ENDED_WITH_HEALTHD)
+        self._watching = asyncio.create_task(ending, name=f"rank {self.uid}")
 
     def stop(self, grace: timedelta) -> None:
         """Ask for SIGTERM now and SIGKILL after *grace*; zero: SIGKILL at once. A later call can only shorten it."""
@@ -110,7 +112,7 @@ class Rank:
         if last == "gone" and self._exit is not None:
             self._end(self._failure or _ending(*self._exit, stopped=self.stopping))
         else:
-            await self._end_by_mark("lost its supervisor, which was killed")
+            await self._end_by_mark("lost its supervisor, which was killed", LOST)
 
     def _ingest_line(self, line: str) -> None:
         match line.split(" ", 2):
@@ -123,10 +125,10 @@ class Rank:
             case ["exited", code, number]:
                 self._exit = int(code), int(number)
 
-    async def _end_by_mark(self, message: str) -> None:
+    async def _end_by_mark(self, message: str, reason: str) -> None:
         found = await kill_marked(self.uid)
         text = f"{message}; its processes that lived on ({found}) were killed" if found else message
-        self._end(RankExit(exit_code=137, signal=9, reason="Lost", message=f"{text}; no process of it is left"))
+        self._end(RankExit(exit_code=137, signal=9, reason=reason, message=f"{text}; no process of it is left"))
 
     def _end(self, ending: RankExit) -> None:
         self.ending = ending

@@ -85,6 +85,18 @@ class _Reported:
     """The attempt whose slow start was reported."""
 
 
+def _past_of(recovery: Recovery) -> _Reported:
+    """What the healthd that was killed has reported of *recovery*: the restarts after which all ranks ran."""
+    status = recovery.status
+    ran = next((entry.at for entry in reversed(status.timeline) if entry.phase is Phase.CONFIRMING), None)
+    newest = next((e.phase for e in reversed(status.timeline) if e.phase in (Phase.STOPPING, Phase.CONFIRMING)), None)
+    return _Reported(
+        attempt=status.attempt if newest is Phase.CONFIRMING else status.attempt - 1,
+        causes=sum(cause.at <= ran for cause in status.causes) if ran is not None else 0,
+        stops=_stops(recovery),
+    )
+
+
 @dataclass(slots=True)
 class Restarts:
     """The restarts in one process of `healthd run`, and which of them were reported."""
@@ -98,8 +110,9 @@ class Restarts:
     _past: set[str] = field(default_factory=set)
 
     def skip(self, recoveries: Sequence[Recovery]) -> None:
-        """Ignore the recoveries that have ended: they belong to an earlier start of the run."""
+        """Ignore what an earlier start of the run has reported: recoveries that have ended, and restarts of others."""
         self._past |= {each.metadata.name for each in recoveries if each.status.phase in ENDED}
+        self._reported |= {each.metadata.name: _past_of(each) for each in recoveries if each.status.timeline}
 
     def poll(self, recoveries: Sequence[Recovery], world: int, now: datetime) -> list[RunMessage]:
         """The new lines about *recoveries* of a gang of *world* ranks."""
@@ -148,7 +161,7 @@ class Restarts:
     def _failed(self, recovery: Recovery, reported: _Reported) -> list[RunMessage]:
         """The line for a start that ended before all ranks ran."""
         status = recovery.status
-        stops = sum(entry.phase is Phase.STOPPING for entry in status.timeline)
+        stops = _stops(recovery)
         before, reported.stops = reported.stops, max(reported.stops, stops)
         ended = status.attempt - 1  # the attempt that the last of these stops ended
         if stops <= max(before, 1) or reported.attempt >= ended:
@@ -159,6 +172,10 @@ class Restarts:
         self.count += 1
         text = f"restart {self.count} failed: {cause_text(cause)}, before all ranks ran"
         return [_message(RunMessageKind.FAILED, recovery, text, why=cause_text(cause))]
+
+
+def _stops(recovery: Recovery) -> int:
+    return sum(entry.phase is Phase.STOPPING for entry in recovery.status.timeline)
 
 
 def _lost(recovery: Recovery, fault: datetime) -> timedelta:

@@ -179,10 +179,28 @@ def test_the_hardware_comes_first_when_the_others_die_with_it() -> None:
     [
         pytest.param(a_member(1, deletion_timestamp=START), id="deleted under the gang"),
         pytest.param(a_member(1, "Failed", reason="Lost"), id="its supervisor went away"),
+        pytest.param(a_member(1, "Failed", reason="EndedWithHealthd"), id="healthd itself was killed"),
     ],
 )
 def test_a_member_that_was_taken_away_is_an_interruption(member: Pod) -> None:
     assert kinds(a_member(0), member) == [CauseKind.INTERRUPTED]
+
+
+@pytest.mark.parametrize(("reason", "with_healthd"), [("EndedWithHealthd", True), ("Lost", False), ("Error", False)])
+def test_only_a_rank_that_ended_with_healthd_is_known_not_to_have_failed(reason: str, with_healthd: bool) -> None:
+    """What kills the supervisor of one rank may be the program; healthd itself is started again by a person."""
+    view = GangView(root=a_root(), pods=(a_member(1, "Failed", reason=reason),), nodes={"node-1": a_node("node-1")})
+
+    (cause,) = find_faults(view, HANG, NOW)
+
+    assert cause.healthd_ended is with_healthd
+
+
+def test_a_rank_that_failed_before_healthd_was_killed_is_the_cause() -> None:
+    """Its end was on record. The ranks that ended with healthd are no reason to let it start for nothing."""
+    failed, ended = a_member(1, "Failed", end=Terminated(exit_code=1)), a_member(0, "Failed", reason="EndedWithHealthd")
+
+    assert kinds(failed, ended) == [CauseKind.SOFTWARE, CauseKind.INTERRUPTED]
 
 
 def test_one_that_goes_because_the_gang_was_made_smaller_is_none() -> None:

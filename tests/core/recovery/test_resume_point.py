@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.api import Attempt, ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
-from healthd.core.api.model import Phase
+from healthd.core.api.model import CauseKind, Phase
 from healthd.core.api.save_stats import Save, Saves
 from healthd.core.config import RecoveryPolicy, StartFresh
 from healthd.core.recovery.decide import Decision, decide
@@ -23,6 +23,7 @@ from tests.fakes import START
 
 NOW = START + timedelta(minutes=5)
 POLICY = RecoveryPolicy(max_no_advance=3, backoff_max=timedelta(seconds=30))
+HEALTHD_ENDED = replace(a_cause(CauseKind.INTERRUPTED), healthd_ended=True)
 
 
 def decided(
@@ -139,6 +140,29 @@ def test_restarts_for_broken_hardware_do_not_count() -> None:
     record = chosen(5, attempts=loaded(5), no_advance=2, causes=[SOFTWARE, a_cause(node="node-1")])
 
     assert record.phase is Phase.RESERVING
+
+
+def test_a_start_by_a_person_after_healthd_was_killed_neither_counts_nor_waits() -> None:
+    record = chosen(5, attempts=loaded(5), no_advance=2, causes=[SOFTWARE, HEALTHD_ENDED])
+
+    assert (record.phase, record.no_advance, record.not_before) == (Phase.RESERVING, 2, None)
+
+
+def test_nor_does_the_first_one_after_a_recovery_that_had_progress() -> None:
+    earlier = RecoveryStatus(phase=Phase.RECOVERED, attempts=loaded(5), no_advance=2)
+
+    record = chosen(5, previous=a_recovery("train-0", status=earlier), causes=[HEALTHD_ENDED])
+
+    assert (record.phase, record.no_advance, record.not_before) == (Phase.RESERVING, 2, None)
+
+
+def test_a_rank_that_fails_after_such_a_start_counts_as_ever() -> None:
+    assert chosen(5, attempts=loaded(5), no_advance=2, causes=[HEALTHD_ENDED, SOFTWARE]).phase is Phase.GAVE_UP
+
+
+def test_any_other_interruption_counts() -> None:
+    """On Kubernetes a member that is deleted again and again is a restart like another."""
+    assert chosen(5, attempts=loaded(5), no_advance=2, causes=[a_cause(CauseKind.INTERRUPTED)]).phase is Phase.GAVE_UP
 
 
 def test_the_count_goes_on_from_the_recovery_before() -> None:

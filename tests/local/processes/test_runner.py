@@ -176,7 +176,7 @@ async def test_a_pod_that_was_begun_in_an_earlier_life_is_not_begun_again(
         end = await the_end_of(cluster)
 
     assert (end.reason, end.message) == (
-        "Lost",
+        "EndedWithHealthd",
         "lost its supervisor when healthd was restarted; no process of it is left",
     )
     assert not mark.exists()

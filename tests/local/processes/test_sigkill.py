@@ -106,4 +106,4 @@ async def test_the_next_healthd_proves_what_the_killed_one_left(
 
         assert not is_terminal(before)
         assert witness.is_alone()
-        assert after.status.reason == "Lost"
+        assert after.status.reason == "EndedWithHealthd"

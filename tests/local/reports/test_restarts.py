@@ -156,6 +156,28 @@ def test_what_was_over_before_is_of_an_earlier_life() -> None:
     assert texts(restarts, over) == []
 
 
+def test_a_restart_that_the_killed_healthd_has_reported_did_not_fail() -> None:
+    restarts, once = Restarts(asked=2), (*BEGAN, (Phase.CONFIRMING, 5))
+    restarts.skip([at(Phase.CONFIRMING, *once, **BACK)])
+    killed = Cause(kind=CauseKind.INTERRUPTED, message="rank 0 lost its supervisor", at=after(60))
+    again: dict[str, Any] = {"causes": (KILLED, killed), "attempt": 2, "checkpoint": STEP_20}
+    attempts = [Attempt(number=1, checkpoint=STEP_20), Attempt(number=2, checkpoint=STEP_20)]
+
+    assert texts(restarts, at(Phase.STOPPING, *once, (Phase.STOPPING, 60), attempts=attempts[:1], **again), 61) == []
+    assert texts(
+        restarts, at(Phase.CONFIRMING, *once, (Phase.STOPPING, 60), (Phase.CONFIRMING, 62), attempts=attempts, **again)
+    ) == ["rank 0 lost its supervisor: all ranks again from step 20, back after 2 s (restart 1)"]
+
+
+def test_a_restart_that_the_killed_healthd_began_is_reported_by_the_next_one() -> None:
+    restarts = Restarts(asked=2)
+    restarts.skip([at(Phase.STOPPING, *BEGAN)])
+
+    assert texts(restarts, at(Phase.CONFIRMING, *BEGAN, (Phase.CONFIRMING, 8), **BACK)) == [
+        "rank 1 was killed (signal 9): all ranks again from step 20, back after 8 s (restart 1)"
+    ]
+
+
 def test_durations_are_said_as_people_say_them() -> None:
     cause_text = [spoken(timedelta(seconds=seconds)) for seconds in (0.42, 8, 59.4, 200, 7500)]
 
