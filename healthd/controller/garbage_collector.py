@@ -23,7 +23,7 @@ from healthd.core.api.model import ENDED, Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery import spares
 from healthd.core.recovery.foreign_signs import Sign
-from healthd.core.recovery.gang import Root, RootOutcome, attempt_of, will_not_run
+from healthd.core.recovery.gang import Root, RootOutcome, attempt_of, given_up_by, will_not_run
 from healthd.core.recovery.placement import held_nodes
 from healthd.core.recovery.retention import outdated
 from healthd.core.recovery.spares import Claim, read_claim
@@ -284,6 +284,4 @@ def _is_history(pod: Pod, root: Root) -> bool:
 
 def _is_over(root: Root, recoveries: Iterable[Recovery]) -> bool:
     """It will not run again by itself: it ended, or healthd gave it up. A user may resume a gang after taking over."""
-    stopped = (each for each in recoveries if root.suspended and each.metadata.name == root.stopped_by)
-    gave_up = any(each.status.phase is Phase.GAVE_UP for each in stopped)
-    return root.ending is not RootOutcome.NOT_ENDED or root.deleting or gave_up
+    return root.ending is not RootOutcome.NOT_ENDED or root.deleting or given_up_by(root, recoveries) is not None

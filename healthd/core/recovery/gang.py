@@ -5,7 +5,7 @@ The model of a gang for the decisions, the same for every kind: a root, its memb
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -27,6 +27,7 @@ from healthd.core.api import (
     Toleration,
 )
 from healthd.core.api.gpu_time import GpuTime
+from healthd.core.api.model import Phase
 from healthd.core.api.save_stats import NO_SAVES, Saves
 from healthd.core.config.gangs import SilenceMode
 from healthd.core.hang.silence import Silence
@@ -400,6 +401,14 @@ def left_stopped(root: Root, recoveries: Collection[str]) -> str:
         f"recovery {root.stopped_by} stopped it and is gone, and with it the proof that the old pods have ended: see "
         "that none of them runs, then resume the gang"
     )
+
+
+def given_up_by(root: Root, recoveries: Iterable[Recovery]) -> Recovery | None:
+    """The one of *recoveries* that stopped *root* and gave it up; None also where it was started again since."""
+    if not root.suspended:
+        return None
+    stopped = (each for each in recoveries if each.metadata.name == root.stopped_by)
+    return next((each for each in stopped if each.status.phase is Phase.GAVE_UP), None)
 
 
 def is_terminal(pod: Pod) -> bool:

@@ -23,7 +23,7 @@ from healthd.controller.checkpoints.mounted import path_of
 from healthd.core.api import ChosenCheckpoint, Job, Node, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.node.quarantine import read_record
-from healthd.core.recovery.gang import Root, RootOutcome
+from healthd.core.recovery.gang import Root, RootOutcome, given_up_by
 from healthd.gangs.job import read_job
 from healthd.local.checkpoints.memory import ended_with, seen_of
 from healthd.local.gang import NAMESPACE, restarts_of, since_of
@@ -128,7 +128,7 @@ def _standing(root: Root, recoveries: Sequence[Recovery], *, is_running: bool) -
         return Standing.WAITING if is_waiting else Standing.RUNNING
     if root.ending is RootOutcome.COMPLETE:
         return Standing.FINISHED
-    if root.ending is RootOutcome.FAILED or (latest is not None and latest.status.phase is Phase.GAVE_UP):
+    if root.ending is RootOutcome.FAILED or given_up_by(root, recoveries):
         return Standing.GAVE_UP
     return Standing.STOPPED if root.suspended and not root.stopped_by else Standing.INTERRUPTED
 

@@ -19,7 +19,7 @@ from healthd.core.api import ChosenCheckpoint, Job, Recovery, RecoveryStatus
 from healthd.core.api.model import Phase
 from healthd.core.recovery.decide import open_recovery
 from healthd.core.report.listing.gangs import gang_row
-from healthd.gangs.job import read_job
+from healthd.gangs.job import JobAdapter, read_job
 from healthd.local.checkpoints.memory import Seen, ended_with, seen_of
 from healthd.local.gang import NAMESPACE, RunSpec, job_of
 from healthd.local.reports.run_log import RunLog
@@ -57,8 +57,10 @@ async def end(cluster: EmbeddedCluster, spec: RunSpec, how: End) -> None:
 
 
 async def give_up(cluster: EmbeddedCluster, spec: RunSpec) -> None:
-    recovery = open_recovery(read_job(await cluster.get(Job, spec.name, NAMESPACE)), a_cause())
+    root = read_job(await cluster.get(Job, spec.name, NAMESPACE))
+    recovery = open_recovery(root, a_cause())
     await cluster.create(recovery)
+    await JobAdapter().stop(cluster, root, recovery.metadata.name)
     status = RecoveryStatus(phase=Phase.GAVE_UP, message="no progress")
     patch = {"status": {"phase": status.phase, "message": status.message}}
     await cluster.patch(Recovery, recovery.metadata.name, patch, namespace=NAMESPACE, subresource="status")

@@ -11,10 +11,10 @@ import pytest
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.controller.act import record
-from healthd.core.api import ChosenCheckpoint, Job, RecoveryStatus
+from healthd.core.api import ANNOTATION_STOPPED_BY, ChosenCheckpoint, Job, RecoveryStatus
 from healthd.core.api.model import Phase
 from healthd.core.recovery.decide import open_recovery
-from healthd.gangs.job import read_job
+from healthd.gangs.job import JobAdapter, read_job
 from healthd.local.checkpoints.memory import Seen
 from healthd.local.gang import RunSpec, job_of, restarts_of
 from healthd.local.state.folder import database, forget, held, make_private
@@ -83,6 +83,23 @@ async def test_a_run_that_is_held_waits_and_does_not_run(tmp_path: Path) -> None
 
     assert during is not None
     assert during.standing is Standing.WAITING
+
+
+async def test_a_run_that_was_given_up_started_again_and_stopped_by_its_user_was_stopped(tmp_path: Path) -> None:
+    spec = a_spec(tmp_path)
+    state = await a_state(spec)
+    with EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())) as cluster:
+        root = read_job(await cluster.get(Job, spec.name, "default"))
+        recovery = await cluster.create(open_recovery(root, a_cause()))
+        await record(cluster, recovery, RecoveryStatus(phase=Phase.GAVE_UP, message="no progress"), NOW)
+        await JobAdapter().stop(cluster, root, recovery.metadata.name)
+        given_up = await read_run(state)
+        by_user = {ANNOTATION_STOPPED_BY: None}
+        await cluster.patch(Job, spec.name, {"metadata": {"annotations": by_user}}, namespace="default")
+        stopped = await read_run(state)
+
+    assert given_up is not None and stopped is not None
+    assert (given_up.standing, stopped.standing) == (Standing.GAVE_UP, Standing.STOPPED)
 
 
 async def test_a_run_whose_lock_is_held_is_running(tmp_path: Path) -> None:

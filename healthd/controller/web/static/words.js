@@ -48,7 +48,7 @@ export const NODE_SIGNS = {
   "unhealthy": "!", "in quarantine": "×", "not ready": "–", "unknown": "?", "cordoned": "/", "degraded": "~",
   "healthy": "",
 };
-const BAD = new Set(["invalid", "held", "stopped", "failed", "unhealthy", "Held", "GaveUp", "page"]);
+const BAD = new Set(["invalid", "held", "gave up", "stopped", "failed", "unhealthy", "Held", "GaveUp", "page"]);
 const BUSY = new Set(["restarting", "starting", "in quarantine", "not ready", "degraded", "unknown"]);
 const GOOD = new Set(["running", "complete", "healthy", "Recovered"]);
 

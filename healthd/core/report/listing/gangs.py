@@ -13,7 +13,7 @@ from healthd.core.api.model import ENDED, Phase
 from healthd.core.api.save_stats import Concern
 from healthd.core.checkpoint.precheck import newest_step
 from healthd.core.checkpoint.restart_cost import Stake, at_stake
-from healthd.core.recovery.gang import Root, RootOutcome, left_stopped
+from healthd.core.recovery.gang import Root, RootOutcome, given_up_by, left_stopped
 from healthd.core.recovery.recovery_status import gang_text
 from healthd.core.recovery.silence_record import open_silence
 from healthd.core.report.listing.ages import age
@@ -42,6 +42,8 @@ class GangState(StrEnum):
     """The object of the gang has an unreadable value: healthd does nothing for it."""
     HELD = "held"
     """Its recovery waits for something that healthd cannot provide."""
+    GAVE_UP = "gave up"
+    """Its recovery gave up: it stays stopped until a person starts it again."""
     STOPPED = "stopped"
     """healthd stopped it, and the recovery that would start it again is gone."""
     FAILED = "failed"
@@ -54,7 +56,7 @@ class GangState(StrEnum):
     COMPLETE = "complete"
 
 
-NEED_A_PERSON = frozenset({GangState.INVALID, GangState.HELD, GangState.STOPPED})
+NEED_A_PERSON = frozenset({GangState.INVALID, GangState.HELD, GangState.GAVE_UP, GangState.STOPPED})
 """The states that last until a person does something."""
 _CONCERNS = {
     Concern.LATE: "no new checkpoint for long",
@@ -100,7 +102,7 @@ def gang_row(root: Root, pods: Collection[Pod], recoveries: Sequence[Recovery], 
     active = next((each for each in own if each.status.phase not in ENDED), None)
     live = [pod for pod in pods if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None]
     stake = at_stake(root, now, recoveries)
-    state = state_of(root, active, len(live), [each.metadata.name for each in own])
+    state = state_of(root, active, len(live), own)
     newest = newest_step(root)
     return GangRow(
         namespace=root.ref.namespace,
@@ -120,8 +122,8 @@ def gang_row(root: Root, pods: Collection[Pod], recoveries: Sequence[Recovery], 
     )
 
 
-def state_of(root: Root, active: Recovery | None, running: int, recoveries: Collection[str]) -> GangState:
-    """The state of *root* with *running* members; *active* is its recovery that has not ended."""
+def state_of(root: Root, active: Recovery | None, running: int, own: Sequence[Recovery]) -> GangState:
+    """The state of *root* with *running* members. *active* is the one of its *own* recoveries that has not ended."""
     if root.invalid:
         return GangState.INVALID
     if active is not None:
@@ -129,8 +131,14 @@ def state_of(root: Root, active: Recovery | None, running: int, recoveries: Coll
     if root.ending is not RootOutcome.NOT_ENDED:
         return GangState.COMPLETE if root.ending is RootOutcome.COMPLETE else GangState.FAILED
     if root.suspended:
-        return GangState.STOPPED if left_stopped(root, recoveries) else GangState.SUSPENDED
+        return _why_stopped(root, own)
     return GangState.RUNNING if running >= root.world > 0 else GangState.STARTING
+
+
+def _why_stopped(root: Root, own: Sequence[Recovery]) -> GangState:
+    if given_up_by(root, own):
+        return GangState.GAVE_UP
+    return GangState.STOPPED if left_stopped(root, [each.metadata.name for each in own]) else GangState.SUSPENDED
 
 
 def in_order(rows: Iterable[GangRow]) -> list[GangRow]:
@@ -163,6 +171,10 @@ def _message(root: Root, active: Recovery | None, stake: Stake | None, own: Sequ
         return f"{active.status.phase}: {active.status.message}" if active.status.message else active.status.phase
     if left := left_stopped(root, [each.metadata.name for each in own]):
         return left
+    if (given_up := given_up_by(root, own)) is not None:
+        return given_up.status.message
+    if root.suspended and root.ending is RootOutcome.NOT_ENDED:
+        return root.unadmitted or "its user stopped it"
     if (silence := open_silence(root, now)) is not None:
         return f"hangs: no rank has worked since {silence.since:%Y-%m-%d %H:%M:%S} UTC"
     if not root.options.restart:

@@ -13,7 +13,7 @@ from healthd.core.api.save_stats import Concern, Save, Saves
 from healthd.core.hang.silence import Silence
 from healthd.core.recovery.gang import GangOptions, RootOutcome
 from healthd.core.recovery.progress import Progress
-from healthd.core.report.listing.gangs import COLUMNS, GangRow, GangState, cells, gang_row, in_order
+from healthd.core.report.listing.gangs import COLUMNS, NEED_A_PERSON, GangRow, GangState, cells, gang_row, in_order
 from tests.builders import a_pod
 from tests.core.gangs import STOPPED, a_recovery_in, a_root
 from tests.fakes import START
@@ -39,6 +39,9 @@ def row(*recoveries: Recovery, running: int = 2, **root: Any) -> GangRow:
         (row(a_recovery_in(Phase.STOPPING), **STOPPED), GangState.RESTARTING),
         (row(a_recovery_in(Phase.HELD), **STOPPED), GangState.HELD),
         (row(running=0, **STOPPED), GangState.STOPPED),
+        (row(a_recovery_in(Phase.GAVE_UP), running=0, **STOPPED), GangState.GAVE_UP),
+        (row(a_recovery_in(Phase.GAVE_UP), running=0, suspended=True), GangState.SUSPENDED),
+        (row(a_recovery_in(Phase.GAVE_UP)), GangState.RUNNING),
         (row(running=0, suspended=True), GangState.SUSPENDED),
         (row(ending=RootOutcome.COMPLETE), GangState.COMPLETE),
         (row(ending=RootOutcome.FAILED), GangState.FAILED),
@@ -95,10 +98,20 @@ def test_the_message_says_what_is_wrong(root: dict[str, Any], words: str) -> Non
     assert words in row(**root).message
 
 
-def test_those_that_need_a_person_come_first() -> None:
-    fine, held = row(), row(a_recovery_in(Phase.HELD))
+def test_the_message_says_why_a_gang_is_stopped() -> None:
+    given_up = row(a_recovery_in(Phase.GAVE_UP, message="3 restarts brought nothing"), running=0, **STOPPED)
 
-    assert [each.state for each in in_order([fine, held])] == [GangState.HELD, GangState.RUNNING]
+    assert given_up.message == "3 restarts brought nothing"
+    assert row(running=0, suspended=True).message == "its user stopped it"
+    assert row(running=0, suspended=True, unadmitted="its queue is full").message == "its queue is full"
+
+
+def test_those_that_need_a_person_come_first() -> None:
+    rows = [row(), row(a_recovery_in(Phase.GAVE_UP), **STOPPED), row(a_recovery_in(Phase.HELD))]
+    states = [each.state for each in in_order(rows)]
+
+    assert states == [GangState.HELD, GangState.GAVE_UP, GangState.RUNNING]
+    assert {*states[:2]} <= NEED_A_PERSON
 
 
 def test_there_is_a_cell_for_each_column() -> None:
