@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from healthd.cli.commands.top import FleetView, picture
+from healthd.cli.commands.top import FleetView, picture, screen_of
 from healthd.cli.main import kubectl_plugin, main
 from healthd.cli.target.target import open_target
 from healthd.controller.cache.cluster_state import ClusterState
@@ -130,3 +132,21 @@ async def drawn(
         fleet = ClusterState(ALL)
         await read_everything(found.cluster, fleet, ALL)
         return picture(FleetView(fleet, trouble), found, START, width, height)
+
+
+def shown_on(terminal: str) -> str:
+    """What two pictures are on a terminal of that type."""
+    page = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": terminal})
+    with screen_of(page) as show:
+        show(["gangs  1: 1 running"])
+        show(["gangs  1: 1 held"])
+    assert isinstance(page.file, io.StringIO)
+    return page.file.getvalue()
+
+
+def test_a_terminal_that_cannot_move_its_cursor_shows_each_picture_below_the_last() -> None:
+    assert shown_on("dumb") == "gangs  1: 1 running\n\ngangs  1: 1 held\n\n"
+
+
+def test_on_other_terminals_a_picture_takes_the_place_of_the_last() -> None:
+    assert shown_on("xterm").startswith("\x1b[?1049h")

@@ -11,8 +11,8 @@ import argparse
 import asyncio
 import io
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,10 +39,13 @@ from healthd.gangs.kinds import ALL
 from healthd.telemetry.logs import configure
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
 EVERY = 1.0
 """Seconds between two pictures."""
+EVERY_BELOW = 5.0
+"""The same on a terminal that cannot move its cursor: there each picture is below the last one."""
 ENDED_SHOWN = 5
 """Recoveries that have ended, of which so many are shown: the newest."""
 
@@ -101,15 +104,29 @@ async def _show(args: argparse.Namespace) -> None:
 
 
 async def _draw(read: Read, found: Target, *, wide: bool) -> None:
-    from rich.live import Live  # imported here: pipes and programs need no terminal library
-
     page = console()
-    with Live(console=page, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+    with screen_of(page) as show:
         while True:
             view, size = await read(), page.size
-            lines = picture(view, found, SystemClock().now(), size.width, size.height, wide=wide)
-            live.update(_text(lines), refresh=True)
-            await asyncio.sleep(EVERY)
+            room = (None, None) if page.is_dumb_terminal else (size.width, size.height)
+            show(picture(view, found, SystemClock().now(), *room, wide=wide))
+            await asyncio.sleep(EVERY_BELOW if page.is_dumb_terminal else EVERY)
+
+
+@contextmanager
+def screen_of(page: Console) -> Iterator[Callable[[Sequence[str]], None]]:
+    """
+    Within it a call shows a picture in the place of the last one.
+
+    A terminal that cannot move its cursor gets it below the last one: the live view of rich shows nothing there.
+    """
+    from rich.live import Live  # imported here: pipes and programs need no terminal library
+
+    if page.is_dumb_terminal:
+        yield lambda lines: page.print(_text([*lines, ""]), soft_wrap=True)
+        return
+    with Live(console=page, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+        yield lambda lines: live.update(_text(lines), refresh=True)
 
 
 def facts(view: FleetView, found: Target, now: datetime) -> FleetFacts:
