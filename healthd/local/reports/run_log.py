@@ -24,7 +24,7 @@ from healthd.core.hang.straggler_text import sentence_of as straggler_sentence
 from healthd.core.hang.stragglers import Straggler
 from healthd.core.printable import printable
 from healthd.core.recovery.gang import Root, attempt_of
-from healthd.core.recovery.progress import advance
+from healthd.core.recovery.progress import advance, has_rhythm
 from healthd.core.recovery.suspicion import again_text
 from healthd.gangs.job import read_job
 from healthd.local.checkpoints.memory import (
@@ -193,7 +193,7 @@ class RunLog:
             return
         text = f"the run hangs: {why_hang(silence)}"
         states = {member.rank: member.state.value for member in silence.members}
-        note = self._way_out_of_hang(restarts=restarts)
+        note = await self._way_out_of_hang(restarts=restarts)
         log.warning("run.hangs", text=text, note=note, since=silence.since.isoformat(), ranks=states)
 
     async def located(self, silence: Silence, record: HangRecord, *, restarts: bool) -> None:
@@ -204,7 +204,7 @@ class RunLog:
         log_it("run.hang_located", text=text, suspects=suspects, since=silence.since.isoformat())
         why = why_hang(silence)
         named = ",".join(map(str, suspects)) or None
-        message, hint = f"the run hangs: {why}; {text}", self._way_out_of_hang(restarts=restarts)
+        message, hint = f"the run hangs: {why}; {text}", await self._way_out_of_hang(restarts=restarts)
         self._notify(RunMessageKind.HANG, message, why=f"{why}; {text}", hint=hint, suspects=named)
         await self._annotate(ANNOTATION_HANG, encoded(record))
 
@@ -234,10 +234,17 @@ class RunLog:
         with suppress(ClusterError):  # the line in the log is what matters
             await self._cluster.patch(Job, self._spec.name, note, namespace=NAMESPACE)
 
-    def _way_out_of_hang(self, *, restarts: bool) -> str:
+    async def _way_out_of_hang(self, *, restarts: bool) -> str:
         if restarts:
-            return "it is restarted once its usual pauses are known (hang.silence: restart)"
+            when = "now" if await self._has_rhythm() else "once its usual pauses are known, by its saves"
+            return f"it is restarted {when} (hang.silence: restart)"
         return f"nothing is done about it; `healthd explain {self._spec.name}` shows it, and --hang restart restarts"
+
+    async def _has_rhythm(self) -> bool:
+        """Whether the run has saved often enough that a silence of all its ranks is acted on."""
+        with suppress(ClusterError):
+            return has_rhythm(read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE)).progress)
+        return False
 
     def _notify(self, kind: RunMessageKind, message: str, **facts: str | float | None) -> None:
         """Send a notification: the facts of every kind, and the own facts of this kind."""

@@ -12,12 +12,13 @@ from structlog.testing import capture_logs
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.controller.checkpoints.mounted import FileCheckpoints
-from healthd.core.api import Cause, HangSuspect, Job, Recovery
+from healthd.core.api import ANNOTATION_PROGRESS, Cause, HangSuspect, Job, Recovery
 from healthd.core.api.health import MemberState
 from healthd.core.api.model import CauseKind
 from healthd.core.hang.evidence import ProcessEvidence, RankEvidence, TaskState
 from healthd.core.hang.silence import Silence, SilentMember
 from healthd.core.hang.vote import vote
+from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE, RunSpec
 from healthd.local.hang.record import HangRecord, record_of
@@ -43,8 +44,9 @@ class Run:
         self.cluster = cluster
         self.log = RunLog(spec, cluster, ManualClock(), FileCheckpoints(), None, self.notified.append)
 
-    async def begin(self) -> None:
-        await self.cluster.create(a_job("train", namespace=NAMESPACE))
+    async def begin(self, progress: Progress = NO_PROGRESS) -> None:
+        notes = {ANNOTATION_PROGRESS: msgspec.json.encode(progress).decode()}
+        await self.cluster.create(a_job("train", namespace=NAMESPACE, annotations=notes))
 
     async def record(self) -> HangRecord | None:
         job = await self.cluster.get(Job, "train", NAMESPACE)
@@ -77,6 +79,20 @@ async def test_the_suspect_is_logged_notified_and_recorded(run: Run) -> None:
     assert str(facts["message"]).endswith(named)
     assert "--hang restart" in str(facts["hint"])
     assert await run.record() == record
+
+
+@pytest.mark.parametrize(
+    ("progress", "when"),
+    [(NO_PROGRESS, "once its usual pauses are known, by its saves"), (Progress(step=9, intervals=[60, 60, 60]), "now")],
+)
+async def test_it_is_said_whether_the_restart_comes_now(run: Run, progress: Progress, when: str) -> None:
+    await run.begin(progress)
+    with capture_logs() as logs:
+        await run.log.silent(SILENCE, restarts=True)
+        await run.log.located(SILENCE, a_record(SLEEPS, SLEEPS, STOPPED, SLEEPS), restarts=True)
+
+    hint = f"it is restarted {when} (hang.silence: restart)"
+    assert (logs[0]["note"], run.notified[0]["hint"]) == (hint, hint)
 
 
 async def test_a_slot_that_was_suspected_before_is_named(run: Run) -> None:
