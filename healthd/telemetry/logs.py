@@ -22,6 +22,8 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from healthd.clock import Clock, SystemClock
 from healthd.core.config import LogFormat, LogLevel, format_duration
 
+log = structlog.get_logger(__name__)
+
 _LEVELS = {
     LogLevel.DEBUG: logging.DEBUG,
     LogLevel.INFO: logging.INFO,
@@ -31,7 +33,17 @@ _LEVELS = {
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """A class of our own, so that a second `configure` replaces only our handlers and no others."""
+    """
+    A class of our own, so that a second `configure` replaces only our handlers and no others.
+
+    A stream that takes no lines, because its disk is full or its reader is gone, fails nothing. Of the *file* that is
+    said once, on the other stream.
+    """
+
+    def __init__(self, stream: TextIO, *, is_file: bool) -> None:
+        super().__init__(stream)
+        self._is_file = is_file
+        self._has_failed = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the line of an event; an event with an empty line writes nothing."""
@@ -47,8 +59,15 @@ class _Handler(logging.StreamHandler[TextIO]):
         try:
             self.stream.write(line + self.terminator)
             self.flush()
+        except OSError as error:
+            self._lacks_lines(error)
         except Exception:
             self.handleError(record)
+
+    def _lacks_lines(self, error: OSError) -> None:
+        is_first, self._has_failed = not self._has_failed, True
+        if is_first and self._is_file:
+            log.warning("log.lacks_lines", error=error.strerror)
 
 
 Render = Callable[[Mapping[str, Any]], str]
@@ -93,7 +112,7 @@ def configure(
     for old in [handler for handler in root.handlers if isinstance(handler, _Handler)]:
         root.removeHandler(old)
     for outlet, last in outlets.items():
-        handler = _Handler(outlet)
+        handler = _Handler(outlet, is_file=outlet is file)
         handler.setFormatter(
             structlog.stdlib.ProcessorFormatter(
                 foreign_pre_chain=shared,

@@ -148,6 +148,14 @@ def test_to_print_where_output_was_closed_fails_in_one_line(arguments: str, log:
     assert (done.returncode, done.stderr) == (2, "healthd: cannot read or write: Bad file descriptor\n")
 
 
+@pytest.mark.parametrize("output", [">&-", "> /dev/full", "| true"])
+def test_a_run_ends_as_its_ranks_do_where_nothing_takes_their_output(output: str, tmp_path: Path) -> None:
+    options = f"--name llama --state {tmp_path}/state --checkpoint {tmp_path}/out --nproc 1"
+    done = in_a_shell(f"run {options} -- echo hello {output}", PYTHONUNBUFFERED="", XDG_STATE_HOME=str(tmp_path))
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_to_read_input_that_was_closed_fails_in_one_line() -> None:
     done = in_a_shell("klog <&-")
 

@@ -67,6 +67,14 @@ async def test_options_that_cannot_be_meant_are_refused(
     assert not run_folder.state.exists()
 
 
+@pytest.mark.parametrize("option", ["--checkpoint", "--state"])
+async def test_a_link_that_leads_back_to_itself_is_named(run_folder: RunFolder, option: str) -> None:
+    (run_folder.folder / "loop").symlink_to("loop")
+    said = await refused(run_folder, option, "loop")
+
+    assert said == f"healthd: {option} loop cannot be used: a link in it leads back to itself; name the folder itself\n"
+
+
 async def test_two_runs_of_one_name_are_kept_apart(run_folder: RunFolder) -> None:
     async with run_folder.life() as first:
         await run_folder.all_wait(first, 0)

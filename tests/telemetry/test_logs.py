@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import structlog
 
 from healthd.core.api.model import KernelRecord, Verdict
 from healthd.core.config import LogFormat, LogLevel
+from healthd.local.reports.lines import Lines
 from healthd.telemetry import logs
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
@@ -171,3 +173,39 @@ def test_lines_of_its_own_replace_the_log_and_a_file_keeps_all_of_it(configure: 
 
     assert terminal.getvalue() == "hello\n"
     assert [json.loads(line)["event"] for line in file.getvalue().splitlines()] == ["x", "y"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_below_the_file_is_one_line_on_the_terminal(
+    configure: Configure, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = io.StringIO()
+    file = Path("/dev/full").open("w")  # noqa: SIM115 - what it did not take cannot be flushed
+    configure(terminal, render=Lines(), file=file)
+    for step in range(3):
+        structlog.get_logger().warning("y", step=step)
+    configure(io.StringIO())
+    with suppress(OSError):
+        file.close()
+
+    assert [line.split(" ", 2)[2] for line in terminal.getvalue().splitlines()] == [
+        "warning: y step=0",
+        "warning: healthd.log cannot be written, and will lack lines: No space left on device; the run goes on",
+        "warning: y step=1",
+        "warning: y step=2",
+    ]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_terminal_that_takes_no_lines_fails_nothing(configure: Configure, capsys: pytest.CaptureFixture[str]) -> None:
+    file = io.StringIO()
+    terminal = Path("/dev/full").open("w")  # noqa: SIM115 - as above
+    configure(terminal, file=file)
+    structlog.get_logger().warning("y")
+    configure(io.StringIO())
+    with suppress(OSError):
+        terminal.close()
+
+    assert [json.loads(line)["event"] for line in file.getvalue().splitlines()] == ["y"]
+    assert capsys.readouterr().err == ""

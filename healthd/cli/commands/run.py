@@ -22,6 +22,7 @@ from healthd.cli.errors import UserError
 from healthd.cli.runs.options import add_arguments as add_arguments  # each command has it
 from healthd.cli.runs.options import with_options
 from healthd.cli.target.run import name_of, name_of_folder, run_name
+from healthd.cli.terminal import streams
 from healthd.cli.terminal.output import complain, console
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
@@ -71,13 +72,14 @@ def run(args: argparse.Namespace) -> int:
     _judge_launcher(args)
     name = run_name(args.name) if args.name else _usual_name(args)
     state = args.state or runs_dir() / name
-    if state.resolve().is_relative_to(args.checkpoint.resolve()):
+    if _real("--state", state).is_relative_to(_real("--checkpoint", args.checkpoint)):
         raise UserError(f"--state {state} lies in --checkpoint {args.checkpoint}: name a folder for checkpoints alone")
     render = _lines(config, verbose=args.verbose, live=args.live)
     configure(config.log.format, config.log.level, sys.stderr, render=render)
     try:
         clock, before = SystemClock(), before_start(state, args.checkpoint)
         with (
+            streams.best_effort(),
             held(state),
             undone(state, before, REFUSALS),
             _kept_log(config, state, render),
@@ -109,12 +111,24 @@ def _lines(config: Config, *, verbose: bool, live: bool) -> Render | None:
 @contextmanager
 def _kept_log(config: Config, state: Path, render: Render | None) -> Iterator[None]:
     """While the block runs, also write the whole log to a file beside those of the ranks. Raises OSError."""
-    with os.fdopen(open_log(state / "logs" / "healthd.log"), "a", errors="backslashreplace") as file:
-        configure(config.log.format, config.log.level, sys.stderr, render=render, file=file)
-        try:
-            yield
-        finally:
-            configure(config.log.format, config.log.level, sys.stderr, render=render)
+    file = os.fdopen(open_log(state / "logs" / "healthd.log"), "a", errors="backslashreplace")
+    configure(config.log.format, config.log.level, sys.stderr, render=render, file=file)
+    try:
+        yield
+    finally:
+        configure(config.log.format, config.log.level, sys.stderr, render=render)
+        with suppress(OSError):  # the disk is full; the log has said so
+            file.close()
+
+
+def _real(option: str, folder: Path) -> Path:
+    """*folder* without links. Raises UserError."""
+    try:
+        return folder.resolve()
+    except (OSError, RuntimeError):  # RuntimeError: that of Python before 3.13
+        raise UserError(
+            f"{option} {folder} cannot be used: a link in it leads back to itself; name the folder itself"
+        ) from None
 
 
 def _usual_name(args: argparse.Namespace) -> str:

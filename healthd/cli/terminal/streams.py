@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
 
 FAIL_WITH = {errno.EBADF, errno.EIO, errno.ENOSPC, errno.EDQUOT}
@@ -31,3 +33,15 @@ def prepare() -> None:
 def forget_stdout() -> None:
     """Keep the interpreter from complaining at exit about output without a reader."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def best_effort() -> Iterator[None]:
+    """For a command whose work is not its output: what standard output did not take in the block fails nothing."""
+    try:
+        yield
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            forget_stdout()

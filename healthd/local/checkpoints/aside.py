@@ -21,7 +21,7 @@ def why_not_aside(folder: Path, command: Sequence[str], here: Path) -> str:
     if here.resolve().is_relative_to(place):
         return f"{folder} is where the run is started: name a folder that holds its checkpoints alone"
     for word in command:
-        inside = (here / word).resolve()
+        inside = Path(os.path.realpath(here / word))  # unlike `resolve` it takes links that lead in a circle
         if inside != place and inside.is_relative_to(place) and inside.exists():
             return f"{folder} holds {word}, which the command names: name a folder that holds its checkpoints alone"
     if place.is_dir() and any(_movable(place)) and not os.access(place.parent, os.W_OK):

@@ -173,6 +173,7 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "gang.retry": _filled("a restart is tried again: {error}"),
     "agent.retry": _filled("the state of {node} cannot be read or written: {error}; tried until it works"),
     "cycle.failed": _filled("something inside healthd failed, and is tried again: {error}"),
+    "log.lacks_lines": _filled("healthd.log cannot be written, and will lack lines: {error}; the run goes on"),
     # The restart itself has its own line.
     "recovery.opened": _silence,
     "alert.not_sent": lambda event: (

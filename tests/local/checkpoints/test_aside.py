@@ -44,3 +44,10 @@ def test_a_folder_that_holds_more_than_checkpoints_is_left_alone(tmp_path: Path)
     assert "is where the run is started" in why_not_aside(out, ["true"], out)
     assert "holds out/train.py, which the command names" in why_not_aside(out, ["python", "out/train.py"], tmp_path)
     assert why_not_aside(out, ["python", "train.py", "--save", "out"], tmp_path) == ""
+
+
+def test_a_word_of_the_command_may_be_a_link_that_leads_back_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+
+    assert why_not_aside(tmp_path / "out", ["python", "loop"], tmp_path) == ""
