@@ -31,6 +31,8 @@ class RankView:
 
     pid: int = 0
     ending: RankExit | None = None
+    ended_at: datetime | None = None
+    """When its end was first seen. The state may have had no room for it then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def decide_pod(pod: Pod, rank: RankView | None, *, may_start: bool, begun_here: 
     if rank is None:
         return _decide_unstarted(pod, may_start=may_start, begun_here=begun_here, now=now)
     if rank.ending is not None:
-        return WriteStatus(ended(pod, rank.ending, now))
+        return WriteStatus(ended(pod, rank.ending, rank.ended_at or now))
     if pod.metadata.deletion_timestamp is not None:
         return StopRank(max(timedelta(0), pod.metadata.deletion_timestamp - now))
     if rank.pid and pod.status.phase != "Running":

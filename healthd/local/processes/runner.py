@@ -214,9 +214,13 @@ class ProcessRunner:
     def _decide(self, pod: Pod, now: datetime) -> Act:
         uid = pod.metadata.uid
         member = self._members.get(uid)
-        view = RankView(pid=member.rank.pid, ending=self._ending(member, now)) if member is not None else None
+        view = self._view(member, now) if member is not None else None
         may_start = self._is_free(pod.spec.node_name) and self._gpus.get(uid) is not None
         return decide_pod(pod, view, may_start=may_start, begun_here=uid in self._begun, now=now)
+
+    def _view(self, member: _Member, now: datetime) -> RankView:
+        ending = self._ending(member, now)
+        return RankView(pid=member.rank.pid, ending=ending, ended_at=member.ended)
 
     async def _gpus_of_new(self, pods: Sequence[Pod]) -> dict[str, list[str] | None]:
         """For each pod that was not started: the GPUs that it will see. None while they are not known."""

@@ -104,6 +104,13 @@ def test_an_ending_is_reported_with_its_times() -> None:
     assert (end.exit_code, end.started_at, end.finished_at) == (3, START, LATER)
 
 
+def test_an_end_that_could_not_be_reported_at_once_keeps_its_time() -> None:
+    pod = bound(running(bound(), START))
+    seen = START + timedelta(seconds=1)
+
+    assert decided(pod, RankView(pid=100, ending=FAILURE, ended_at=seen)) == WriteStatus(ended(pod, FAILURE, seen))
+
+
 def test_exit_code_0_is_success() -> None:
     assert ended(bound(RUNNING), RankExit(exit_code=0, reason="Completed"), LATER).phase == "Succeeded"
 

@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.port import Cluster, Unavailable
 from healthd.core.api import ANNOTATION_ATTEMPT, Container, Device, EnvVar, Pod, Terminated
 from healthd.core.api.model import KernelRecord
 from healthd.core.recovery.gang import is_terminal
@@ -92,6 +93,40 @@ async def test_a_bound_pod_runs_and_reports_how_it_ended(cluster: EmbeddedCluste
     assert (end.exit_code, end.signal, end.reason) == (3, 0, "Error")
     assert (pod.status.phase, pod.status.reason) == ("Failed", "Error")
     assert end.started_at is not None
+
+
+class FullDisk:
+    """A cluster whose disk has no room for how a pod ended, until there is room."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self.refused = asyncio.Event()
+        self.has_room = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def patch(self, kind: Any, name: str, patch: Any, **where: Any) -> Any:
+        if not self.has_room and patch.get("status", {}).get("phase") == "Failed":
+            self.refused.set()
+            raise Unavailable("database or disk is full")
+        return await self._cluster.patch(kind, name, patch, **where)
+
+
+async def test_an_end_that_the_disk_had_no_room_for_is_reported_later_with_its_own_time(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    """A restart costs from then on, not from when the disk had room again."""
+    disk, clock = FullDisk(cluster), SystemClock()
+    runner = ProcessRunner(cast("Cluster", disk), clock, log_dir=tmp_path / "logs", environ=os.environ)
+    async with in_background(runner):
+        await cluster.create(a_pod("rank", node="slot-0", index=0, container=running(shell("exit 3"))))
+        await disk.refused.wait()
+        full_at, disk.has_room = clock.now(), True
+        end = await the_end_of(cluster)
+
+    assert end.finished_at is not None
+    assert end.finished_at <= full_at
 
 
 async def test_an_unbound_pod_is_left_alone(cluster: EmbeddedCluster, tmp_path: Path) -> None:
