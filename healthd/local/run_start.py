@@ -44,6 +44,7 @@ from healthd.local.gang import (
 from healthd.local.machine.free_slots import open_spares, shortage
 from healthd.local.reports.run_log import RunLog
 from healthd.local.run_objects import RunObjects, StopRequest
+from healthd.local.state.folder import explain_command, option_of
 
 log = structlog.get_logger(__name__)
 
@@ -148,11 +149,13 @@ class RunStart:
 
     async def _find_slots(self) -> None:
         """Find one slot for each rank, before any rank starts."""
+        explain, option = (of(self.spec.name, self.spec.state) for of in (explain_command, option_of))
         for name in await open_spares(self.cluster, self.spec.nproc):
-            log.info("spare.used", slot=name, note="another slot is out of service, see `healthd explain`")
+            log.info("spare.used", slot=name, note=f"another slot is out of service, see `{explain}`")
         if why := shortage((await self.cluster.list(Node)).items, self.spec.nproc):
             note = (
-                "ranks start when all have a slot: after a repair say `healthd repair SLOT`, or stop and ask for fewer"
+                f"ranks start when all have a slot: after a repair say `healthd repair SLOT {option}`, or stop and ask "
+                "for fewer"
             )
             log.warning("run.waits", why=why, note=note)
 

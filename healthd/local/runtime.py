@@ -132,7 +132,7 @@ class LocalRuntime:
         self._hangs = self._make_hang_watch()
         self._controller = self._make_controller()
         self._prechecks = self._make_prechecks()
-        self._alerts = RunAlerts(spec.name, cluster, clock, self._controller, config, sinks, self.metrics)
+        self._alerts = RunAlerts(spec.name, spec.state, cluster, clock, self._controller, config, sinks, self.metrics)
         self._page = RunPage(spec.name, config, cluster, clock, self._controller)
         self._announce_page = announce_page or (lambda url: log.info("run.page", url=url))
 

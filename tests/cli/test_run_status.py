@@ -32,10 +32,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return runs_dir()
 
 
-def begin(state: Path, folder: Path) -> None:
-    spec = RunSpec(
-        name=state.name, command=["python", "t.py"], nproc=2, checkpoint=folder / "out", state=state, working_dir=folder
-    )
+def begin(state: Path, folder: Path, name: str = "") -> None:
+    name, out = name or state.name, folder / "out"
+    spec = RunSpec(name=name, command=["python", "t.py"], nproc=2, checkpoint=out, state=state, working_dir=folder)
     make_private(state)
 
     async def store() -> None:
@@ -83,6 +82,24 @@ def test_it_is_also_shown_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
     reported = json.loads(capsys.readouterr().out)
     assert (reported["run"]["name"], reported["run"]["standing"]) == ("llama", "stopped")
+
+
+def test_a_run_whose_state_is_elsewhere_has_its_own_name_and_commands_that_find_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "st9"
+    begin(state, tmp_path, "mine")
+
+    assert main(["status", "--state", str(state)]) == 0
+    reported = capsys.readouterr().out
+    command = reported.splitlines()[-1].partition("healthd ")[2]
+    assert reported.startswith("run mine was stopped\n")
+    assert command == f"explain --state {state}"
+    assert main(command.split()) == 0
+    assert main(["explain", "nine", "--state", str(state)]) == 2
+    assert "runs on this machine: mine" in capsys.readouterr().err
+    assert main(["forget", "--state", str(state)]) == 0
+    assert "the run 'mine'" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("runs")

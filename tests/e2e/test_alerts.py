@@ -67,7 +67,7 @@ async def test_a_restart_is_one_incident_in_the_words_of_one_server(run_folder: 
             assert await life.ended() == 0, life.log
 
     assert over["annotations"]["summary"].startswith("run gang makes progress again")
-    assert over["annotations"]["command"] == "healthd explain gang"
+    assert over["annotations"]["command"] == f"healthd explain gang --state {run_folder.state}"
     assert over["labels"]["incident"].startswith("box/gang/recovery/default/gang-")
     assert {each["labels"]["incident"] for each in alerts(receiver)} == {over["labels"]["incident"]}
     assert in_order(receiver)

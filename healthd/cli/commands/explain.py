@@ -150,7 +150,8 @@ async def _read(args: argparse.Namespace) -> Recorded:
         chosen = _chosen(known, args.recovery) if args.recovery else known
         gang = await _gang(args.recovery, chosen, found) if args.recovery else None
         if args.recovery and not chosen and gang is None:
-            raise UserError(_nothing_of(args.recovery, known, found))
+            jobs = (await found.cluster.list(Job)).items if found.state is not None else []
+            raise UserError(_nothing_of(args.recovery, known, found, [job.metadata.name for job in jobs]))
         names = {node for recovery in chosen for node in blamed(recovery.status)}
         names |= {recovery.spec.cause.node for recovery in chosen} - {""}
         nodes = {name: node for name in names if (node := await _get(found.cluster, Node, name))}
@@ -235,9 +236,10 @@ def _chosen(recoveries: Sequence[Recovery], given: str) -> list[Recovery]:
     return found
 
 
-def _nothing_of(given: str, recoveries: Sequence[Recovery], found: Target) -> str:
+def _nothing_of(given: str, recoveries: Sequence[Recovery], found: Target, own: Sequence[str]) -> str:
+    """The error text. *own* is the name of the run that was read, where it is one."""
     if found.state is not None:
-        return _no_run_of(given, recoveries, found.state)
+        return _no_run_of(given, recoveries, next(iter(own), found.state.name))
     names = [recovery.metadata.name for recovery in recoveries]
     names += [gang_text(recovery.spec.gang) for recovery in recoveries]
     near = get_close_matches(given, names, n=1)
@@ -247,13 +249,13 @@ def _nothing_of(given: str, recoveries: Sequence[Recovery], found: Target) -> st
     )
 
 
-def _no_run_of(given: str, recoveries: Sequence[Recovery], state: Path) -> str:
+def _no_run_of(given: str, recoveries: Sequence[Recovery], own: str) -> str:
     """The error text, with the runs on this machine, and the recoveries of the run that was read."""
-    runs = sorted({run.name for run in known_runs(runs_dir())} | {state.name})
+    runs = sorted({run.name for run in known_runs(runs_dir())} | {own})
     names = [recovery.metadata.name for recovery in recoveries]
     near = get_close_matches(given, [*runs, *names], n=1)
     meant = f"did you mean {near[0]!r}? " if near else ""
-    of_run = f"; recoveries of {state.name}: {', '.join(names)}" if names else ""
+    of_run = f"; recoveries of {own}: {', '.join(names)}" if names else ""
     return f"there is no run and no recovery {given!r}; {meant}runs on this machine: {', '.join(runs)}{of_run}"
 
 

@@ -31,7 +31,7 @@ from healthd.core.recovery.terms import ONE_SERVER
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE
 from healthd.local.reports.restarts import cause_text, main_cause, way_out
-from healthd.local.state.folder import database, runs_dir
+from healthd.local.state.folder import database, option_of, runs_dir
 from healthd.local.state.known_runs import KnownRun, Standing, read_run
 
 NEEDS_A_PERSON = 3
@@ -113,16 +113,17 @@ async def _read(cluster: EmbeddedCluster, run: KnownRun, now: datetime) -> RunSt
     is_running = run.standing in _GOES_ON
     status = newest.status if newest is not None and newest.status.phase not in ENDED and is_running else None
     held = status is not None and status.phase is Phase.HELD
+    option = option_of(run.name, run.state)
     stake = at_stake(root, now, own) if is_running and status is None else None
     return RunStatus(
         run=run,
         waits_for=status.message if status and held else "",
-        way_out=way_out(hold_of(status), status.causes[-1].node) if status and held else "",
+        way_out=way_out(hold_of(status), status.causes[-1].node, option) if status and held else "",
         restarting=f"{status.phase.value}: {status.message}" if status and not held else "",
         last=_last(newest),
         # When healthd was killed, the record still says that ranks run. They were ended together with healthd.
         slots={
-            node.metadata.name: _on_slot(node, pods if run.standing is not Standing.INTERRUPTED else ())
+            node.metadata.name: _on_slot(node, option, pods if run.standing is not Standing.INTERRUPTED else ())
             for node in sorted(nodes, key=lambda one: one.metadata.name)
         },
         next_fault=tuple(cost_lines(stake, ONE_SERVER)) if stake else (),
@@ -139,11 +140,11 @@ def _last(newest: Recovery | None) -> str:
     return f"{cause_text(main_cause(causes))}, at {causes[-1].at.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def _on_slot(node: Node, pods: Sequence[Pod]) -> str:
+def _on_slot(node: Node, option: str, pods: Sequence[Pod]) -> str:
     if record := read_record(node):
         name = node.metadata.name
         why = f"{ONE_SERVER.worded(record.message)} ({record.finding})"
-        return f"out of service: {why}; after a repair: healthd repair {name}"
+        return f"out of service: {why}; after a repair: healthd repair {name} {option}"
     here = [pod for pod in pods if pod.spec.node_name == node.metadata.name and not is_terminal(pod)]
     if here:
         rank = max(here, key=attempt_of)
@@ -180,4 +181,4 @@ def lines(status: RunStatus) -> Iterator[str]:
         yield f"  {slot:<11}  {text}"
     for line in status.next_fault:
         yield f"  next fault   {line}"
-    yield f"  more         healthd explain --name {run.name}"
+    yield f"  more         healthd explain {option_of(run.name, run.state)}"

@@ -14,6 +14,7 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import structlog
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from healthd.core.config import AlertsPolicy, Config
 from healthd.core.recovery.terms import ONE_SERVER
 from healthd.local.gang import NAMESPACE
 from healthd.local.reports.restarts import way_out
+from healthd.local.state.folder import explain_command, option_of
 from healthd.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
@@ -38,11 +40,15 @@ PATIENCE = timedelta(seconds=10)
 
 
 class RunAlerts:
-    """The alerts of the run *name* to *sinks*, by what *controller* has read. Without sinks it does nothing."""
+    """
+    The alerts of the run *name*, which keeps its state in *state*, to *sinks*, by what *controller* has read. Without
+    sinks it does nothing.
+    """
 
     def __init__(
         self,
         name: str,
+        state: Path,
         cluster: Cluster,
         clock: Clock,
         controller: Reconciler,
@@ -67,7 +73,7 @@ class RunAlerts:
             wake=self._wake,
             trouble=lambda: None if controller.has_read else "the state of the run was not read yet",
             jitter=random.random,
-            advice=advice_of(name),
+            advice=advice_of(name, state),
             has_agents=False,
         )
 
@@ -115,17 +121,22 @@ def cluster_name(policy: AlertsPolicy, run: str, host: str) -> str:
     return f"{policy.cluster or host}/{run}"
 
 
-def advice_of(run: str) -> Advice:
+def _as_template(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def advice_of(run: str, state: Path) -> Advice:
     """What the owner of a run can do, and the commands for it."""
+    option, explain = _as_template(option_of(run, state)), _as_template(explain_command(run, state))
     return Advice(
         terms=ONE_SERVER,
         subject="run {name}",
-        waits={hold: way_out(hold, "{node}") for hold in Hold},
+        waits={hold: way_out(hold, "{node}", option) for hold in Hold},
         given_up="healthd does nothing more for it by itself: mend the cause, then give the same command again",
-        repair=f"healthd repair {{node}} --name {run}",
+        repair=f"healthd repair {{node}} {option}",
         broken_in_service="stop the run with Ctrl-C and repair the GPU, or raise quarantine.budget",
-        ask_gang=f"healthd explain {run}",
-        ask_gangs=f"healthd explain --name {run}",
-        ask_node=f"healthd status --name {run}",
-        ask_nodes=f"healthd status --name {run}",
+        ask_gang=explain,
+        ask_gangs=f"healthd explain {option}",
+        ask_node=f"healthd status {option}",
+        ask_nodes=f"healthd status {option}",
     )

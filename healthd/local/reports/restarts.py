@@ -103,6 +103,8 @@ class Restarts:
 
     asked: int
     """Ranks that the user asked for."""
+    option: str = ""
+    """By which commands find the run."""
     count: int = 0
     down: timedelta = timedelta(0)
     lost: timedelta = timedelta(0)
@@ -129,7 +131,8 @@ class Restarts:
         found = [*_goes_on(recovery, reported), *self._failed(recovery, reported)]
         if is_back(recovery) and reported.attempt < recovery.status.attempt:
             found.append(self._back(recovery, reported, world))
-        found += [*_held(recovery, reported, now), *_waits(recovery, reported, now), *_slow(recovery, reported, now)]
+        found += _held(recovery, reported, now, self.option)
+        found += [*_waits(recovery, reported, now), *_slow(recovery, reported, now)]
         return found
 
     def _back(self, recovery: Recovery, reported: _Reported, world: int) -> RunMessage:
@@ -193,7 +196,7 @@ def is_back(recovery: Recovery) -> bool:
     )
 
 
-def _held(recovery: Recovery, reported: _Reported, now: datetime) -> list[RunMessage]:
+def _held(recovery: Recovery, reported: _Reported, now: datetime, option: str) -> list[RunMessage]:
     status = recovery.status
     if status.phase is not Phase.HELD:
         return []
@@ -203,7 +206,7 @@ def _held(recovery: Recovery, reported: _Reported, now: datetime) -> list[RunMes
     since = status.timeline[-1].at
     again = f" for {spoken(now - since)}" if reported.hold == status.message else ""
     reported.hold, reported.held_at = status.message, now
-    hint = way_out(hold_of(status), status.causes[-1].node)
+    hint = way_out(hold_of(status), status.causes[-1].node, option)
     text = f"the run waits{again}: {status.message}"
     return [_message(RunMessageKind.HOLD, recovery, text, why=status.message, hint=hint)]
 
@@ -276,12 +279,16 @@ def cause_text(cause: Cause) -> str:
     return f"{cause.node}: {text}" if cause.node and cause.node not in text else text
 
 
-def way_out(hold: Hold | None, slot: str = "") -> str:
-    """What a person can do about a hold. The run continues without a command when that is done."""
+def way_out(hold: Hold | None, slot: str = "", option: str = "") -> str:
+    """
+    What a person can do about a hold. The run continues without a command when that is done. By *option* commands find
+    the run.
+    """
+    repair = " ".join(["healthd repair", slot or "SLOT", *([option] if option else [])])
     match hold:
         case Hold.SPARE:
             return (
-                f"after a repair say `healthd repair {slot or 'SLOT'}`; or stop the run with Ctrl-C and start it with "
+                f"after a repair say `{repair}`; or stop the run with Ctrl-C and start it with "
                 "a smaller --nproc, or with --min-nodes"
             )
         case Hold.CHECKPOINT:
@@ -297,7 +304,7 @@ def way_out(hold: Hold | None, slot: str = "") -> str:
                 " where it cannot be ended, restart the machine and give the same command again"
             )
         case Hold.BUDGET:
-            return f"after a repair say `healthd repair {slot or 'SLOT'}`, or raise quarantine.budget"
+            return f"after a repair say `{repair}`, or raise quarantine.budget"
         case Hold.PROGRAM:
             return (
                 "look at the stacks of the ranks now, for nothing was stopped (`py-spy dump --pid PID`); mend the "
@@ -306,7 +313,7 @@ def way_out(hold: Hold | None, slot: str = "") -> str:
         case Hold.BREAKER:
             return "many faults at once have one cause as a rule: look for it; it goes on by itself when they cease"
         case _:
-            return "`healthd explain` shows more"
+            return f"`{' '.join(['healthd explain', *([option] if option else [])])}` shows more"
 
 
 def place(checkpoint: ChosenCheckpoint | None) -> str:

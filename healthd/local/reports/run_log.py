@@ -45,6 +45,7 @@ from healthd.local.reports.notify import Facts
 from healthd.local.reports.once import Once
 from healthd.local.reports.pipes import LONGEST_SCRIPT, hidden_by
 from healthd.local.reports.restarts import Restarts, RunMessage, RunMessageKind, place, spoken, step_of
+from healthd.local.state.folder import explain_command, option_of
 from healthd.local.state.known_runs import known_runs, who_saved
 
 log = structlog.get_logger(__name__)
@@ -78,7 +79,8 @@ class RunLog:
         self._left = Once()
         self._stragglers = StragglerRecord()
         self._notify_user = notify
-        self._restarts = Restarts(spec.nproc)
+        self._restarts = Restarts(spec.nproc, option_of(spec.name, spec.state))
+        self._explain = explain_command(spec.name, spec.state)
         self._began_at = clock.now()
         self._began: ChosenCheckpoint | None = None
         """The checkpoint that the first attempt of this process had to load."""
@@ -221,7 +223,7 @@ class RunLog:
             return
         text = straggler_sentence(straggler)
         log.warning("run.straggler", text=text, slower=round(straggler.slower, 3), **fields)
-        hint = f"nothing is done about it; `healthd explain {self._spec.name}` shows it"
+        hint = f"nothing is done about it; `{self._explain}` shows it"
         self._notify(RunMessageKind.STRAGGLER, text, why=text, hint=hint, suspects=straggler.rank)
 
     async def _suspected_before(self, record: HangRecord) -> str:
@@ -238,7 +240,7 @@ class RunLog:
         if restarts:
             when = "now" if await self._has_rhythm() else "once its usual pauses are known, by its saves"
             return f"it is restarted {when} (hang.silence: restart)"
-        return f"nothing is done about it; `healthd explain {self._spec.name}` shows it, and --hang restart restarts"
+        return f"nothing is done about it; `{self._explain}` shows it, and --hang restart restarts"
 
     async def _has_rhythm(self) -> bool:
         """Whether the run has saved often enough that a silence of all its ranks is acted on."""
@@ -294,10 +296,7 @@ class RunLog:
         found = (await self._cluster.list(Recovery, namespace=NAMESPACE)).items
         last = max(found, key=lambda recovery: recovery.status.attempt, default=None)
         why = last.status.message if last is not None else "its ranks failed"
-        note = (
-            f"`healthd explain {self._spec.name}` shows more; the same command goes on from the newest checkpoint "
-            "that loads"
-        )
+        note = f"`{self._explain}` shows more; the same command goes on from the newest checkpoint that loads"
         log.error("run.gave_up", name=self._spec.name, exit_code=code, why=why, note=note)
         newest = await self._newest_of_run()
         self._sum_up(newest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +25,18 @@ def runs_dir(environment: Mapping[str, str] = os.environ) -> Path:
 def database(state: Path) -> Path:
     """The file of the embedded cluster in *state*."""
     return state / "cluster.db"
+
+
+def option_of(name: str, state: Path) -> str:
+    """The option by which commands find the run *name* from any directory, for hints to copy."""
+    usual = runs_dir() / name
+    return f"--name {name}" if state.resolve() == usual.resolve() else f"--state {shlex.quote(str(state.absolute()))}"
+
+
+def explain_command(name: str, state: Path) -> str:
+    """The command that explains the run *name*, to copy."""
+    option = option_of(name, state)
+    return f"healthd explain {name}" + (f" {option}" if option.startswith("--state") else "")
 
 
 def make_private(state: Path) -> None:

@@ -107,7 +107,7 @@ def _run_of(state: Path, job: Job, recoveries: Sequence[Recovery], nodes: Sequen
     standing = _standing(root, own, is_running=is_held(state))
     has_ended = standing in _ENDED or root.ending is not RootOutcome.NOT_ENDED
     return KnownRun(
-        name=state.name,
+        name=job.metadata.name,
         state=state,
         standing=standing,
         folder=container.working_dir,

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from healthd.core.recovery.gang import UNREADABLE
 from healthd.gangs import ADAPTERS
 from healthd.local.reports.alerts import PATIENCE, RunAlerts, advice_of, cluster_name
 from healthd.local.reports.lines import sentence
+from healthd.local.state.folder import runs_dir
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_cause, a_node, a_sink_policy
 from tests.controller.alerts.sinks import NOT_NOW, FakeSink
@@ -62,7 +64,7 @@ class OneRun:
         """As a start of the run makes them."""
         controller: Any = self.controller
         config = Config(alerts=AlertsPolicy(sinks=(a_sink_policy(self.sink.name),)))
-        return RunAlerts("llama", self.cluster, self.clock, controller, config, [self.sink], Metrics())
+        return RunAlerts("llama", Path("/state"), self.cluster, self.clock, controller, config, [self.sink], Metrics())
 
     @asynccontextmanager
     async def process(self) -> AsyncIterator[None]:
@@ -142,13 +144,23 @@ async def test_a_run_that_fails_waits_for_no_service() -> None:
 @pytest.mark.parametrize(("held_in", "message"), HOLDS)
 def test_a_message_speaks_of_one_server(held_in: Phase, message: str) -> None:
     recovery = a_recovery_in(Phase.HELD, held_in=held_in, message=message, causes=[a_cause(node="slot-1", at=START)])
-    seen = Gangs(nodes={"slot-1": a_node("slot-1")}, health={}, root=lambda _: None, advice=advice_of("llama"))
+    advice = advice_of("llama", Path("/state"))
+    seen = Gangs(nodes={"slot-1": a_node("slot-1")}, health={}, root=lambda _: None, advice=advice)
     (found,) = problem_of(recovery, seen, START, is_newest=True)
     said = " ".join([found.title, found.happened, found.did, found.todo, found.command])
 
     assert found.title.startswith("run ")
     assert found.namespace == ""
     assert not {"kubectl", "node", "nodes", "pod", "pods"} & set(said.lower().replace("`", " ").split())
+
+
+def test_the_commands_of_a_message_find_a_run_whose_state_is_elsewhere(tmp_path: Path) -> None:
+    at, usual = tmp_path / "st {9}", runs_dir() / "llama"
+
+    assert advice_of("llama", at).ask_gang.format() == f"healthd explain llama --state '{at}'"
+    assert advice_of("llama", at).repair.format(node="slot-1") == f"healthd repair slot-1 --state '{at}'"
+    assert advice_of("llama", usual).ask_gang == "healthd explain llama"
+    assert advice_of("llama", usual).repair.format(node="slot-1") == "healthd repair slot-1 --name llama"
 
 
 def test_two_runs_of_one_server_and_two_servers_of_one_configuration_share_no_key() -> None:

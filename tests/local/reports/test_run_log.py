@@ -6,6 +6,7 @@ import json
 import struct
 import uuid
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from healthd.gangs.job import JobAdapter, read_job
 from healthd.local.checkpoints.memory import Seen, ended_with, seen_of
 from healthd.local.gang import NAMESPACE, RunSpec, job_of
 from healthd.local.reports.run_log import RunLog
-from healthd.local.state.folder import database, make_private
+from healthd.local.state.folder import database, make_private, runs_dir
 from healthd.local.state.known_runs import read_run
 from tests.builders import a_cause
 from tests.fakes import START
@@ -95,6 +96,21 @@ async def test_a_run_that_ended_stands_at_the_step_that_it_left_not_at_one_that_
     assert run is not None
     assert (run.step, ended_with(job, root).step, gang_row(root, [], [], START).step) == (10, 10, 10)
     assert seen_of(job, root, ()).step == 120
+
+
+@pytest.mark.parametrize("is_usual", [True, False])
+async def test_the_command_that_explains_a_run_that_was_given_up_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_usual: bool
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    spec = a_spec(tmp_path)
+    spec = replace(spec, state=runs_dir() / spec.name) if is_usual else spec
+    with opened(spec) as cluster, capture_logs() as logs:
+        await cluster.create(job_of(spec, ChosenCheckpoint(), since=START))
+        await end(cluster, spec, lambda log: log.ended(1))
+
+    (note,) = [line["note"] for line in logs if line["event"] == "run.gave_up"]
+    assert note.startswith(f"`healthd explain train{'' if is_usual else f' --state {spec.state}'}` shows more")
 
 
 async def test_a_second_start_of_a_finished_run_names_the_step_that_it_left(tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ async def test_a_run_that_was_given_up_started_again_and_stopped_by_its_user_was
         await cluster.patch(Job, spec.name, {"metadata": {"annotations": by_user}}, namespace="default")
         stopped = await read_run(state)
 
-    assert given_up is not None and stopped is not None
+    assert given_up is not None
+    assert stopped is not None
     assert (given_up.standing, stopped.standing) == (Standing.GAVE_UP, Standing.STOPPED)
 
 
