@@ -82,12 +82,13 @@ class SecretFile:
         return Secret(text.strip())
 
     def warning(self) -> str:
-        """What is wrong with a file that can be used all the same. Empty when nothing is."""
+        """What is wrong with a file that can be used all the same. Empty when nothing is. It is not logged as well."""
         try:
             mode = Path(self.path).stat().st_mode
         except OSError:
             return ""
-        return self._open_to_all() if mode & stat.S_IROTH else ""
+        self._warned = bool(mode & stat.S_IROTH)
+        return self._open_to_all() if self._warned else ""
 
     def _open_to_all(self) -> str:
         return (

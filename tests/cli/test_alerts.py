@@ -18,7 +18,7 @@ FAILS = Delivery(attempts=4, error="503", since=at(60))
 RECORDS: list[tuple[str, dict[str, Any], dict[str, Delivery]]] = [
     ("a", {"severity": Severity.NOTICE, "title": "is being restarted"}, {}),
     ("b", {"title": "waits: no spare", "namespace": "team-a", "gang": "job/llama"}, {"oncall": TOOK}),
-    ("c", {"title": "it was", "resolved": at(60), "revision": 2}, {"oncall": TOOK}),
+    ("c", {"title": "it was", "resolved": at(60), "revision": 2}, {"oncall": Delivery(revision=2, answer="accepted")}),
     ("d", {"title": "GPU fell off", "nodes": ("n1",)}, {"oncall": FAILS, "chat": Delivery(dead=1, error="400")}),
 ]
 

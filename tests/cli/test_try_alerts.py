@@ -97,7 +97,13 @@ def test_a_secret_that_all_may_read_is_said(tmp_path: Path, capsys: pytest.Captu
         (tmp_path / "token").chmod(0o644)
         main(["alerts", "test", "--config", config])
 
-    assert "warning: every user of this machine can read the secret file" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "warning: every user of this machine can read the secret file" in printed.err
+    assert "secret file" not in printed.err.partition("can read the secret file")[2]
+    assert [line.split()[0] for line in printed.out.splitlines()] == [
+        *("oncall", "opened", "resolved"),
+        *("chat", "opened", "resolved"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from healthd.local.gang import NAMESPACE
 OPEN = 1
 _EPILOG = """\
 examples:
-  healthd alerts list               # what is open, pages first
+  healthd alerts list               # what is open or was not sent, pages first
   healthd alerts list --all -o json # also what is over, as it was sent
   healthd alerts list --name llama  # of a run on this machine
 """
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     what = parser.add_subparsers(dest="what", required=True, metavar="COMMAND")
     listing = what.add_parser("list", help="list incidents, and who has accepted them")
-    listing.add_argument("--all", action="store_true", help="also those that are over")
+    listing.add_argument("--all", action="store_true", help="also those that are over, and were sent")
     listing.add_argument("-o", "--output", choices=["table", "json"], default="table", help="json: one object a line")
     listing.add_argument(
         "--in", dest="home", default="healthd-system", metavar="NAMESPACE", help="where healthd itself runs"

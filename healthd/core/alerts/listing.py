@@ -29,15 +29,24 @@ class IncidentRow(NamedTuple):
 
 
 def in_order(records: Iterable[IncidentRecord], order: Order) -> list[IncidentRecord]:
-    """Those that are asked for: open ones first, pages before notices, the newest first."""
+    """
+    Those that are asked for: open ones first, pages before notices, the newest first. One that is over and of which a
+    service lacks the newest message is not over for its people.
+    """
     chosen = [
         each
         for each in records
-        if (order.with_resolved or each.spec.resolved is None)
+        if (order.with_resolved or each.spec.resolved is None or _lacks_a_message(each))
         and (not order.namespace or each.spec.namespace == order.namespace)
     ]
     newest = sorted(chosen, key=lambda each: each.spec.opened, reverse=True)
     return sorted(newest, key=lambda each: (each.spec.resolved is not None, each.spec.severity is not Severity.PAGE))
+
+
+def _lacks_a_message(record: IncidentRecord) -> bool:
+    newest = record.spec.revision
+    begun = [each for each in record.status.deliveries.values() if each.revision or each.attempts or each.dead]
+    return any(each.revision < newest for each in begun)
 
 
 def rows_of(records: Iterable[IncidentRecord], now: datetime) -> Iterator[IncidentRow]:
@@ -64,6 +73,8 @@ def _said(delivery: Delivery, revision: int, now: datetime) -> str:
     if delivery.attempts:
         since = f", first {_ago(delivery.since, now)}" if delivery.since is not None else ""
         return f"not sent ({delivery.error}), {delivery.attempts} attempts{since}{earlier}"
+    if delivery.dead > delivery.revision:
+        return f"an earlier state given up ({delivery.error}){earlier}"
     return f"{delivery.answer} an earlier state" if delivery.revision else "not sent yet"
 
 
