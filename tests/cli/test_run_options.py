@@ -49,3 +49,23 @@ def test_a_url_of_another_store_is_never_taken_for_a_folder(text: str, capsys: p
     said = " ".join(capsys.readouterr().err.split())
     assert f"{text} is no folder of this machine" in said
     assert "Name that folder, such as out/" in said
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "why"),
+    [
+        ("--nproc", "100000", "'100000' is no number from 1 to 99999"),
+        ("--nproc", "0", "'0' is no number from 1 to 99999"),
+        ("--min-nodes", "two", "'two' is no number from 1 to 99999"),
+        ("--spares", "-1", "'-1' is no number from 0 to 99999"),
+    ],
+)
+def test_a_number_out_of_its_limits_is_refused_with_them(
+    option: str, text: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(["--nproc", "1", "--checkpoint", "out", option, text, "--", "true"])
+
+    assert f"argument {option}: {why}" in " ".join(capsys.readouterr().err.split())

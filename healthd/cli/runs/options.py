@@ -15,6 +15,8 @@ from healthd.core.config.gangs import SilenceMode
 from healthd.local.reports.notify import why_no_target
 from healthd.local.reports.page import FREE_PORT
 
+MOST_RANKS = 99_999
+"""Of ranks, and of spares: more than any machine has."""
 EPILOG = """\
 Each rank gets what torchrun gives it (RANK, LOCAL_RANK, WORLD_SIZE,
 MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID, ...), the GPUs of all ranks in
@@ -141,10 +143,7 @@ def _duration(text: str) -> timedelta:
 
 
 def _positive(text: str) -> int:
-    number = _natural(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
+    return _number(text, least=1)
 
 
 def _folder(text: str) -> Path:
@@ -188,6 +187,10 @@ def _target(text: str) -> str:
 
 
 def _natural(text: str) -> int:
-    if not text.isdecimal() or len(text) > 5:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks")
+    return _number(text, least=0)
+
+
+def _number(text: str, *, least: int) -> int:
+    if not text.isdecimal() or len(text) > len(str(MOST_RANKS)) or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {MOST_RANKS}")
     return int(text)
