@@ -82,6 +82,19 @@ def test_a_location_one_folder_too_high_is_reported(
     assert "name this folder as the checkpoint location" in out
 
 
+@pytest.mark.parametrize("command", ["latest", "list"])
+def test_a_place_without_any_valid_is_reported_with_the_reason(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "step-7.safetensors").write_bytes(b"no header")
+    reasons = {"none": ": there is nothing of that name", "empty": ": there is nothing in it", "torn": ""}
+    for name, reason in reasons.items():
+        assert call(command, tmp_path / name) == 3
+        assert capsys.readouterr().err == f"healthd: no valid checkpoint at {tmp_path / name}{reason}\n"
+
+
 def test_list_judges_every_step(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("list", root, "--json") == 0
 

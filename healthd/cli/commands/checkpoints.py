@@ -126,7 +126,7 @@ def _latest(args: argparse.Namespace) -> int:
     if answer.found:
         _print_doubts(answer.found, args)
         return FOUND
-    complain(f"healthd: no valid checkpoint at {args.path}{_why_none(args.path)}")
+    _complain_none(args.path)
     return NONE_VALID
 
 
@@ -147,7 +147,10 @@ def _list(args: argparse.Namespace) -> int:
         )
     else:
         _print_table(outcomes, args.path)
-    return FOUND if any(isinstance(outcome, Checkpoint) for outcome in outcomes) else NONE_VALID
+    if any(isinstance(outcome, Checkpoint) for outcome in outcomes):
+        return FOUND
+    _complain_none(args.path)
+    return NONE_VALID
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -232,9 +235,14 @@ def _shown(path: str, root: str) -> str:
     return path.removeprefix(f"{root}/") if path.startswith(f"{root}/") else path.rpartition("/")[2]
 
 
+def _complain_none(path: Location) -> None:
+    complain(f"healthd: no valid checkpoint at {path}{_why_none(path)}")
+
+
 def _why_none(path: Location) -> str:
     try:
-        next(iter(store_of(path).names(path)), None)
+        if next(iter(store_of(path).names(path)), None) is None:
+            return ": there is nothing in it"
     except FileNotFoundError:
         return ": there is nothing of that name"
     except OSError:
