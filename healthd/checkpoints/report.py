@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from healthd.checkpoints.formats import UnknownFormat
 from healthd.checkpoints.latest import Cache, Checkpoint, Rejected, VerifyLevel, latest, newest_step
-from healthd.checkpoints.stores.local import confined_to
+from healthd.checkpoints.stores.local import confined_to, without_links
 from healthd.checkpoints.stores.urls import Location, NoSuchStore, locate
 from healthd.core.api import ChosenCheckpoint, RejectedCheckpoint
 from healthd.core.checkpoint.verification import SaveId, VerificationReport
@@ -67,7 +67,7 @@ def _out_of_bounds(place: Location, bounds: list[str] | None) -> str:
     """Why *place* may not be read. Empty when it may. Links are followed."""
     if bounds is None or not isinstance(place, Path):
         return ""
-    real = place.resolve()
+    real = without_links(place)
     if any(real.is_relative_to(Path(bound).resolve()) for bound in bounds):
         return ""
     through = f"a link leads to {real}, which" if real != place else str(real)

@@ -160,8 +160,13 @@ class LocalStore:
         """The real path of *place* when it may not be read. None when it may."""
         if self._bounds is None:
             return None
-        real = place.resolve()
+        real = without_links(place)
         return None if any(real.is_relative_to(bound) for bound in self._bounds) else real
+
+
+def without_links(place: Path) -> Path:
+    """The real path of *place*. Unlike `resolve` it raises nothing where links lead in a circle: to open that fails."""
+    return Path(os.path.realpath(place))
 
 
 LOCAL = LocalStore()
