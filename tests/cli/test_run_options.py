@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
 
-from healthd.cli.runs.options import add_arguments
+from healthd.cli.errors import UserError
+from healthd.cli.runs.options import add_arguments, with_options
+from healthd.core.config import Config, WebAccess, WebPolicy
 
 
 def folder_of(text: str) -> Path:
@@ -69,3 +72,20 @@ def test_a_number_out_of_its_limits_is_refused_with_them(
         parser.parse_args(["--nproc", "1", "--checkpoint", "out", option, text, "--", "true"])
 
     assert f"argument {option}: {why}" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        (["--web", "0.0.0.0:9402"], "--web: the page of a run is served to this server alone, and 0.0.0.0:9402 is"),
+        (["--config", "h.yaml"], "h.yaml: web.address: the page of a run is served to this server alone, and :9402 is"),
+    ],
+)
+def test_a_page_that_others_reach_is_refused_where_it_was_asked_for(options: list[str], where: str) -> None:
+    """A controller may serve it with `web.access: token`."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    args = parser.parse_args(["--nproc", "1", "--checkpoint", "out", *options, "--", "true"])
+
+    with pytest.raises(UserError, match=f"^{re.escape(where)} open to others"):
+        with_options(Config(web=WebPolicy(address=":9402", access=WebAccess.TOKEN)), args)

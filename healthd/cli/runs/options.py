@@ -9,11 +9,13 @@ from pathlib import Path
 import msgspec
 
 from healthd.checkpoints.stores.urls import NoSuchStore, locate
+from healthd.cli.errors import UserError
 from healthd.controller.checkpoints.declaration import why_no_format
 from healthd.core.config import Config, parse_duration
 from healthd.core.config.gangs import SilenceMode
 from healthd.local.reports.notify import why_no_target
-from healthd.local.reports.page import FREE_PORT
+from healthd.local.reports.page import FREE_PORT, check_address
+from healthd.telemetry.address import AddressError
 
 MOST_RANKS = 99_999
 """Of ranks, and of spares: more than any machine has."""
@@ -116,7 +118,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def with_options(config: Config, args: argparse.Namespace) -> Config:
-    """The configuration with the command line's options, which override the file."""
+    """The configuration with the command line's options, which override the file. Raises UserError."""
     if args.metrics:
         config = msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, address=args.metrics))
     if args.web:
@@ -124,7 +126,17 @@ def with_options(config: Config, args: argparse.Namespace) -> Config:
     if args.hang:
         hang = msgspec.structs.replace(config.hang, silence=SilenceMode(args.hang))
         config = msgspec.structs.replace(config, hang=hang)
+    if config.web.address:
+        _check_page(config.web.address, "--web" if args.web else f"{args.config}: web.address")
     return config
+
+
+def _check_page(address: str, said_in: str) -> None:
+    """A controller may serve what a run may not. Raises UserError."""
+    try:
+        check_address(address)
+    except AddressError as error:
+        raise UserError(f"{said_in}: {error}") from None
 
 
 class _Command(argparse.Action):
