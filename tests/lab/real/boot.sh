@@ -77,7 +77,8 @@ echo "127.0.0.1 localhost $name" > etc/hosts
 echo "root:x:0:0:root:/root:/bin/sh" > etc/passwd
 echo "root:x:0:" > etc/group
 : > etc/resolv.conf
-cat /proc/sys/kernel/random/uuid | tr -d - > etc/machine-id
+# Made once: it stays with the disk, and by it a node that boots is told from another one that has its name.
+if [ ! -s etc/machine-id ]; then tr -d - < /proc/sys/kernel/random/uuid > etc/machine-id; fi
 ip link set lo up
 
 pivot_root . .host
