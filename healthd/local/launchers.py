@@ -178,11 +178,15 @@ def _script(words: Sequence[str]) -> str:
     return ""
 
 
-def why_not_launch(launcher: Launcher, nproc: int, checkpoint: Path) -> str:
-    """Why *launcher* must not be started *nproc* times, and what to do. Empty when it may be started."""
+def why_not_launch(launcher: Launcher, nproc: int, checkpoint: Path, options: Sequence[str] = ()) -> str:
+    """
+    Why *launcher* must not be started *nproc* times, and what to do, with the other *options* that the user gave. Empty
+    when it may be started.
+    """
     if nproc == 1 and launcher.sets_ranks:
         return ""
-    right = f"healthd run --nproc {nproc} --checkpoint {checkpoint} -- {launcher.script or 'python SCRIPT'}"
+    words = ["healthd", "run", "--nproc", str(nproc) if nproc > 1 else "N", "--checkpoint", str(checkpoint), *options]
+    right = f"{shlex.join(words)} -- {launcher.script or 'python SCRIPT'}"
     what = (
         f"each of the {nproc} ranks would start a gang of its own, and all would save in {checkpoint}"
         if nproc > 1
@@ -191,7 +195,7 @@ def why_not_launch(launcher: Launcher, nproc: int, checkpoint: Path) -> str:
     count = "" if nproc > 1 else ", with N ranks"
     return (
         f"{launcher.name} starts ranks, and healthd does so itself: {what}. Run the script itself{count}: "
-        f"`{right.replace('--nproc 1', '--nproc N')}` (each rank has RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR). "
+        f"`{right}` (each rank has RANK, WORLD_SIZE, LOCAL_RANK and MASTER_ADDR). "
         "--allow-launcher starts it all the same"
     )
 

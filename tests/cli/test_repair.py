@@ -15,8 +15,9 @@ from healthd.cli.main import main
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import ANNOTATION_REPAIRED, Node, ObjectMeta
-from healthd.local.state.folder import database
-from tests.fakes import ManualClock, counting_uids
+from healthd.core.node.quarantine import Record, cordon_patch
+from healthd.local.state.folder import database, held
+from tests.fakes import START, ManualClock, counting_uids
 
 
 def opened(state: Path) -> EmbeddedCluster:
@@ -94,6 +95,24 @@ def test_what_is_no_report_marks_nothing(
     assert main(["repair", "slot-2", "--state", str(state), "--checked", str(path)]) == 2
     assert "is no report of `healthd check --json`" in capsys.readouterr().err
     assert repaired_at(state) is None
+
+
+def test_what_was_said_of_a_run_that_does_not_go_on_is_done_at_its_next_start(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def lose() -> None:
+        with opened(state) as cluster:
+            node = await cluster.get(Node, "slot-2")
+            record = Record(finding="xid-79", message="Gone", since=START)
+            await cluster.patch(Node, "slot-2", cordon_patch(node, record))
+
+    asyncio.run(lose())
+    assert main(["repair", "slot-2", "--state", str(state)]) == 0
+    idle = capsys.readouterr().out
+    with held(state):
+        assert main(["repair", "slot-2", "--state", str(state)]) == 0
+    assert "xid-79 is marked repaired; no healthd runs there now: the next start of the run gives it back" in idle
+    assert capsys.readouterr().out == "slot-2: xid-79 is marked repaired\n"
 
 
 def test_without_a_report_the_annotation_alone_counts(state: Path) -> None:

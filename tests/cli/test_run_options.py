@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from healthd.cli.errors import UserError
-from healthd.cli.runs.options import add_arguments, with_options
+from healthd.cli.runs.options import add_arguments, with_options, words_of
 from healthd.core.config import Config, WebAccess, WebPolicy
 
 
@@ -72,6 +72,19 @@ def test_a_number_out_of_its_limits_is_refused_with_them(
         parser.parse_args(["--nproc", "1", "--checkpoint", "out", option, text, "--", "true"])
 
     assert f"argument {option}: {why}" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_words_of_a_command_line_mean_the_same_again() -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    given = ["--nproc", "2", "--checkpoint", "out", "--spares", "1", "--grace", "90s", "--name", "a", "--web"]
+    given += ["--quiet", "--hang", "restart", "--notify", "echo 1", "--notify", "echo 2", "--min-nodes", "1"]
+    args = parser.parse_args([*given, "--", "true"])
+    words = words_of(args, {"command"})
+
+    assert parser.parse_args([*words, "--", "true"]) == args
+    assert "--fresh" not in words
+    assert words_of(args, {"command", "nproc", "checkpoint"})[:2] == ["--spares", "1"]
 
 
 @pytest.mark.parametrize(

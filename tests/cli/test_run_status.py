@@ -14,7 +14,8 @@ from healthd.cli.commands.run import log_no_gpu
 from healthd.cli.main import main
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.api import ChosenCheckpoint, Job, PodStatus
+from healthd.core.api import ChosenCheckpoint, Job, Node, PodStatus
+from healthd.core.node.quarantine import Record, cordon_patch
 from healthd.local.gang import NAMESPACE, RunSpec, job_of
 from healthd.local.machine.slots import Slot, register
 from healthd.local.state.folder import database, make_private, runs_dir
@@ -74,6 +75,63 @@ def test_a_run_whose_healthd_was_killed_has_no_ranks_and_the_same_command_goes_o
     assert reported.startswith("run llama was interrupted\n")
     assert "slot-0       idle" in reported
     assert "way out      the same command" in reported
+
+
+def test_a_slot_out_of_service_has_the_command_for_its_repair_until_it_is_marked_repaired(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def lose() -> None:
+        with EmbeddedCluster.open(
+            database(runs / "llama"), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())
+        ) as cluster:
+            node = await cluster.get(Node, "slot-0")
+            record = Record(finding="xid-79", message="Gone", since=START)
+            await cluster.patch(Node, "slot-0", cordon_patch(node, record))
+
+    asyncio.run(lose())
+    main(["status", "--name", "llama"])
+    lost = capsys.readouterr().out
+    main(["repair", "slot-0", "--name", "llama"])
+    main(["status", "--name", "llama"])
+
+    assert "out of service: Gone (xid-79); after a repair: healthd repair slot-0 --name llama" in lost
+    assert "out of service: Gone (xid-79); it is marked repaired, and given back" in capsys.readouterr().out
+
+
+DAMAGED = b"\x9c no database at all" * 99
+
+
+def test_a_damaged_state_is_named_with_the_way_out_and_is_in_the_list_of_runs(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database(runs / "llama").write_bytes(DAMAGED)
+    for words in (["status", "--name", "llama"], ["explain", "--name", "llama"]):
+        assert main(words) == 2
+        assert "`healthd forget llama` removes it" in capsys.readouterr().err
+    assert main(["runs"]) == 0
+    listed = capsys.readouterr()
+
+    assert "`healthd forget llama` removes it" in listed.err
+    assert [line.split()[0] for line in listed.out.splitlines()] == ["NAME", "gpt"]
+    assert main(["forget", "llama"]) == 0
+    assert main(["status", "--name", "llama"]) == 2
+    assert "there is no run in" in capsys.readouterr().err
+
+
+def test_a_damaged_state_elsewhere_is_forgotten_by_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin(tmp_path / "st9", tmp_path, "mine")
+    database(tmp_path / "st9").write_bytes(DAMAGED)
+
+    assert main(["status", "--state", str(tmp_path / "st9")]) == 2
+    assert f"`healthd forget --state {tmp_path / 'st9'}` removes it" in capsys.readouterr().err
+
+
+def test_the_help_says_what_is_shown_without_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["status", "--help"])
+
+    assert "(default: none: the devices of this machine)" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.usefixtures("runs")

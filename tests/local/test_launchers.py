@@ -124,6 +124,12 @@ def test_several_ranks_that_launch_are_refused_with_the_right_way() -> None:
     assert "--allow-launcher" in why
 
 
+def test_the_right_way_keeps_the_options_that_were_given() -> None:
+    why = why_not_launch(Launcher("torchrun", True, "python t.py"), 8, Path("o"), ["--spares", "1", "--web", "a b"])
+
+    assert "`healthd run --nproc 8 --checkpoint o --spares 1 --web 'a b' -- python t.py`" in why
+
+
 def test_one_rank_may_be_a_launcher_that_gives_its_ranks_their_numbers() -> None:
     assert why_not_launch(Launcher("torchrun", True, "python train.py"), 1, Path("out")) == ""
     assert "the GPUs of one slot" in what_to_know(Launcher("torchrun", True, ""))

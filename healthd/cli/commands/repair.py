@@ -20,6 +20,7 @@ from healthd.cluster.port import NotFound
 from healthd.core.api import ANNOTATION_REPAIRED, Node
 from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER
+from healthd.local.state.known_runs import is_held
 
 FEW = 16
 """At most this number of node names is listed in the error for an unknown node."""
@@ -60,8 +61,17 @@ async def _repair(args: argparse.Namespace, report: CheckReport | None) -> int:
         patch = {"metadata": {"annotations": {ANNOTATION_REPAIRED: at.isoformat()}}}
         await found.cluster.patch(Node, name, patch)
     record = read_record(node)
-    print(f"{name}: {record.finding} is marked repaired" if record else f"{name} is marked repaired; it was in service")
+    later = "; no healthd runs there now: the next start of the run gives it back" if _is_idle(found) else ""
+    if record:
+        print(f"{name}: {record.finding} is marked repaired{later}")
+    else:
+        print(f"{name} is marked repaired; it was in service")
     return 0
+
+
+def _is_idle(found: Target) -> bool:
+    """Whether it is a run on this machine that does not go on: what a repair says is done at its next start."""
+    return found.state is not None and not is_held(found.state)
 
 
 async def _good_since(found: Target, node: Node, report: CheckReport | None, now: datetime) -> datetime:

@@ -20,7 +20,7 @@ import structlog
 from healthd.cli.configuration.reading import load
 from healthd.cli.errors import UserError
 from healthd.cli.runs.options import add_arguments as add_arguments  # each command has it
-from healthd.cli.runs.options import with_options
+from healthd.cli.runs.options import with_options, words_of
 from healthd.cli.target.run import name_of, name_of_folder, run_name
 from healthd.cli.terminal import streams
 from healthd.cli.terminal.output import complain, console
@@ -39,6 +39,7 @@ from healthd.local.processes.output import open_log
 from healthd.local.reports.lines import Lines
 from healthd.local.runtime import LocalRuntime, RefusedToStart
 from healthd.local.state.folder import AlreadyRunning, before_start, database, held, runs_dir, undone
+from healthd.local.state.known_runs import with_way_out
 from healthd.probes.host_root import HostRoot
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.source_selection import open_kernel_log
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     except TwoWriters as error:
         raise UserError(str(error)) from None
     except (RefusedToStart, UnusableStore, AddressError) as error:
-        raise UserError(str(error)) from None
+        raise UserError(with_way_out(error, state)) from None
     except (OSError, ClusterError) as error:
         raise UserError(f"the state in {state} cannot be used: {error}") from error
     except BaseExceptionGroup as group:
@@ -140,12 +141,16 @@ def _usual_name(args: argparse.Namespace) -> str:
     return name_of(here) if args.state else name_of_folder(here, runs_dir())
 
 
+NAMED_BESIDE = frozenset({"nproc", "checkpoint", "command"})
+"""Arguments that the line to use instead of a launcher has anyway."""
+
+
 def _judge_launcher(args: argparse.Namespace) -> None:
     """Raises UserError when the command would start its own gangs."""
     launcher = find_launcher(args.command, Path.cwd())
     if launcher is None or args.allow_launcher:
         return
-    if why := why_not_launch(launcher, args.nproc, args.checkpoint):
+    if why := why_not_launch(launcher, args.nproc, args.checkpoint, words_of(args, NAMED_BESIDE)):
         raise UserError(why)
     complain(f"healthd: {what_to_know(launcher)}")
 

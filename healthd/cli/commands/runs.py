@@ -10,9 +10,10 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
+from healthd.cli.terminal.output import complain
 from healthd.core.printable import printable
 from healthd.local.state.folder import runs_dir
-from healthd.local.state.known_runs import KnownRun, known_runs
+from healthd.local.state.known_runs import KnownRun, known_runs, unreadable_runs
 
 COLUMNS = ("NAME", "STATUS", "STEP", "RANKS", "RESTARTS", "BEGUN", "STARTED IN", "CHECKPOINTS", "COMMAND")
 
@@ -24,16 +25,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 0, also where there is none."""
-    runs = asyncio.run(known_runs(runs_dir()))
+    """Exit code 0, also where there is none. One that cannot be read is reported on standard error."""
+    runs, unreadable = asyncio.run(_read())
+    for why in unreadable.values():
+        complain(f"healthd: {why}")
     if args.json:
         for each in runs:
             print(json.dumps(asdict(each), default=_plain))
     elif runs:
         _print_table([COLUMNS, *map(row, runs)])
-    else:
+    elif not unreadable:
         print(f"there is no run in {runs_dir()}")
     return 0
+
+
+async def _read() -> tuple[list[KnownRun], dict[Path, str]]:
+    return await known_runs(runs_dir()), await unreadable_runs(runs_dir())
 
 
 def row(run: KnownRun) -> tuple[str, ...]:

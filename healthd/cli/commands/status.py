@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", default=DEADLINE, metavar="DURATION", help=f"for every source (default: {DEADLINE})"
     )
     parser.add_argument("--node", default="", metavar="NODE", help="what the agent of NODE published, in a cluster")
-    add_target_arguments(parser)
+    add_target_arguments(parser, no_run="none: the devices of this machine")
 
 
 def run(args: argparse.Namespace) -> int:

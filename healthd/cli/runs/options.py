@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import msgspec
 from healthd.checkpoints.stores.urls import NoSuchStore, locate
 from healthd.cli.errors import UserError
 from healthd.controller.checkpoints.declaration import why_no_format
-from healthd.core.config import Config, parse_duration
+from healthd.core.config import Config, format_duration, parse_duration
 from healthd.core.config.gangs import SilenceMode
 from healthd.local.reports.notify import why_no_target
 from healthd.local.reports.page import FREE_PORT, check_address
@@ -115,6 +116,25 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="healthd's whole log, which is also in logs/healthd.log"
     )
+
+
+def words_of(args: argparse.Namespace, without: Collection[str] = ()) -> list[str]:
+    """The options in *args* that differ from their defaults, as words of a command line, *without* those named so."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add_arguments(parser)
+    words: list[str] = []
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other list of its options
+        value = getattr(args, action.dest, action.default)
+        if action.dest in without or value == action.default:
+            continue
+        option = action.option_strings[-1]
+        values = value if isinstance(value, list) else [value]
+        words += [option] if action.nargs == 0 else [word for each in values for word in (option, _word(each))]
+    return words
+
+
+def _word(value: object) -> str:
+    return format_duration(value) if isinstance(value, timedelta) else str(value)
 
 
 def with_options(config: Config, args: argparse.Namespace) -> Config:

@@ -23,7 +23,7 @@ from healthd.cluster.port import ClusterError, NotFound
 from healthd.core.api import Job, Node, Pod, Recovery
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.checkpoint.restart_cost import at_stake, cost_lines
-from healthd.core.node.quarantine import read_record
+from healthd.core.node.quarantine import read_record, repaired_at
 from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.gang import RootOutcome, attempt_of, index_of, is_terminal
 from healthd.core.recovery.spares import is_spare
@@ -32,7 +32,7 @@ from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE
 from healthd.local.reports.restarts import cause_text, main_cause, way_out
 from healthd.local.state.folder import database, option_of, runs_dir
-from healthd.local.state.known_runs import KnownRun, Standing, read_run
+from healthd.local.state.known_runs import KnownRun, Standing, read_run, why_unreadable, with_way_out
 
 NEEDS_A_PERSON = 3
 _STANDS = {
@@ -76,9 +76,9 @@ async def status_of(args: argparse.Namespace, clock: Clock) -> RunStatus:
     try:
         found = await read_state(state, clock)
     except (UnusableStore, ClusterError, OSError) as error:
-        raise UserError(str(error)) from error
+        raise UserError(with_way_out(error, state)) from error
     if found is None:
-        raise UserError(f"the run in {state} has not begun, or cannot be read")
+        raise UserError(await why_unreadable(state) or f"the run in {state} has not begun, or cannot be read")
     return found
 
 
@@ -144,6 +144,9 @@ def _on_slot(node: Node, option: str, pods: Sequence[Pod]) -> str:
     if record := read_record(node):
         name = node.metadata.name
         why = f"{ONE_SERVER.worded(record.message)} ({record.finding})"
+        repaired = repaired_at(node)
+        if repaired is not None and repaired != record.repaired and repaired >= (record.seen_at or record.since):
+            return f"out of service: {why}; it is marked repaired, and given back when the run goes on"
         return f"out of service: {why}; after a repair: healthd repair {name} {option}"
     here = [pod for pod in pods if pod.spec.node_name == node.metadata.name and not is_terminal(pod)]
     if here:

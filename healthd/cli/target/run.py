@@ -18,10 +18,10 @@ MARK = 6
 """Digits that distinguish directories of the same name."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that say which run is meant."""
+def add_arguments(parser: argparse.ArgumentParser, without: str = "the directory's, or the only") -> None:
+    """The options that say which run is meant; *without* them it is that one, for the help."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--name", default="", metavar="RUN", help="of the run (default: the directory's, or the only)")
+    where.add_argument("--name", default="", metavar="RUN", help=f"of the run (default: {without})")
     where.add_argument("--state", type=Path, metavar="DIR", help="where the run keeps its state")
 
 

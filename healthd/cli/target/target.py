@@ -25,6 +25,7 @@ from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
 from healthd.cluster.port import Cluster, ClusterError
 from healthd.local.state.folder import database, runs_dir
+from healthd.local.state.known_runs import with_way_out
 
 
 class Target(NamedTuple):
@@ -37,9 +38,9 @@ class Target(NamedTuple):
     """The only namespace to read. None: all namespaces."""
 
 
-def add_target_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that say where to look."""
-    target_run.add_arguments(parser)
+def add_target_arguments(parser: argparse.ArgumentParser, *, no_run: str = "") -> None:
+    """The options that say where to look. *no_run*: what is looked at where no run is named, if that is no run."""
+    target_run.add_arguments(parser, no_run) if no_run else target_run.add_arguments(parser)
     target_cluster.add_arguments(parser)
     parser.add_argument("-n", "--namespace", default="", metavar="NAMESPACE", help="only there (default: all of them)")
 
@@ -59,10 +60,13 @@ async def open_target(args: argparse.Namespace, target: str = "") -> AsyncIterat
                 yield Target(cluster, None, "the cluster", args.namespace or None)
         else:
             state = await asyncio.to_thread(target_run.find_state, args, runs_dir(), Path.cwd(), target)
-            opened = EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4()))
-            with opened as embedded:
-                yield Target(embedded, state, str(state), None)
-    except (UnusableStore, ClusterError) as error:
+            try:
+                opened = EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4()))
+                with opened as embedded:
+                    yield Target(embedded, state, str(state), None)
+            except UnusableStore as error:
+                raise UserError(with_way_out(error, state)) from error
+    except ClusterError as error:
         raise UserError(str(error)) from error
 
 

@@ -6,6 +6,6 @@ them into the verbs.
 """
 
 from healthd.cluster.embedded.cluster import EmbeddedCluster
-from healthd.cluster.embedded.store import UnusableStore
+from healthd.cluster.embedded.store import DamagedStore, UnusableStore
 
-__all__ = ["EmbeddedCluster", "UnusableStore"]
+__all__ = ["DamagedStore", "EmbeddedCluster", "UnusableStore"]

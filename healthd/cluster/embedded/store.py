@@ -46,6 +46,10 @@ class UnusableStore(Unusable):
     """The file is not a store that this healthd can use; the message says why and what to do."""
 
 
+class DamagedStore(UnusableStore):
+    """What is in the file is not what was written there."""
+
+
 class RowKey(NamedTuple):
     """The key of an object in the store."""
 
@@ -187,7 +191,7 @@ class SqliteStore:
         except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
             raise Unavailable(f"{self._where}: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise UnusableStore(f"{self._where}: {error}; restore it from a copy or start with a new file") from error
+            raise DamagedStore(f"{self._where}: {error}; restore it from a copy or start with a new file") from error
 
 
 def _connect(path: Path | None, *, durable: bool) -> sqlite3.Connection:
@@ -198,7 +202,10 @@ def _connect(path: Path | None, *, durable: bool) -> sqlite3.Connection:
             _make_private(path)
             return _prepared(path, durable=durable)
     except (sqlite3.Error, OSError, UnusableStore) as error:
-        raise UnusableStore(f"cannot use {path} as healthd's store: {error}") from error
+        is_passing = isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError)
+        is_damaged = isinstance(error, sqlite3.DatabaseError) and not is_passing
+        kind = DamagedStore if is_damaged else UnusableStore
+        raise kind(f"cannot use {path} as healthd's store: {error}") from error
 
 
 @contextmanager

@@ -39,6 +39,12 @@ def explain_command(name: str, state: Path) -> str:
     return f"healthd explain {name}" + (f" {option}" if option.startswith("--state") else "")
 
 
+def forget_command(state: Path) -> str:
+    """The command that removes what is in *state*, whatever run it is of, to copy."""
+    option = option_of(state.name, state)
+    return f"healthd forget {state.name if option.startswith('--name') else option}"
+
+
 def make_private(state: Path) -> None:
     """
     Make the folder *state*, and close it to all other users: logs and environments of jobs hold secrets.

@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from healthd.clock import SystemClock
-from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
+from healthd.cluster.embedded import DamagedStore, EmbeddedCluster, UnusableStore
 from healthd.cluster.port import ClusterError
 from healthd.controller.checkpoints.mounted import path_of
 from healthd.core.api import ChosenCheckpoint, Job, Node, Recovery
@@ -27,7 +27,7 @@ from healthd.core.recovery.gang import Root, RootOutcome, given_up_by
 from healthd.gangs.job import read_job
 from healthd.local.checkpoints.memory import ended_with, seen_of
 from healthd.local.gang import NAMESPACE, restarts_of, since_of
-from healthd.local.state.folder import database
+from healthd.local.state.folder import database, forget_command
 
 LOCKS = Path("/proc/locks")
 _FLOCK = re.compile(r"FLOCK\s+ADVISORY\s+WRITE\s+\S+\s+([0-9a-f]+):([0-9a-f]+):(\d+)\s")
@@ -89,15 +89,42 @@ async def known_runs(runs: Path) -> list[KnownRun]:
 
 async def read_run(state: Path) -> KnownRun | None:
     """The run whose state is in the folder *state*. None when there is no run, or it cannot be read."""
-    if not database(state).is_file():
-        return None
     try:
-        with EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())) as cluster:
-            jobs = (await cluster.list(Job, namespace=NAMESPACE)).items
-            recoveries = (await cluster.list(Recovery, namespace=NAMESPACE)).items
-            nodes = (await cluster.list(Node)).items
+        return await _read(state)
     except (UnusableStore, ClusterError, OSError):
         return None
+
+
+async def unreadable_runs(runs: Path) -> dict[Path, str]:
+    """The states in *runs* that cannot be read: each folder, with the reason."""
+    states = sorted(path.parent for path in runs.glob(f"*/{database(Path()).name}"))
+    return {state: why for state in states if (why := await why_unreadable(state))}
+
+
+async def why_unreadable(state: Path) -> str:
+    """Why the run in the folder *state* cannot be read, with the way out. Empty when it can, or there is none."""
+    try:
+        await _read(state)
+    except (UnusableStore, ClusterError, OSError) as error:
+        return with_way_out(error, state)
+    return ""
+
+
+def with_way_out(error: Exception, state: Path) -> str:
+    """*error*, met in the folder *state*, in words. A store that is damaged does not mend by itself."""
+    if not isinstance(error, DamagedStore):
+        return str(error)
+    return f"{error}; where there is no copy of it, `{forget_command(state)}` removes it and leaves the checkpoints"
+
+
+async def _read(state: Path) -> KnownRun | None:
+    """As `read_run`. Raises UnusableStore, ClusterError, OSError."""
+    if not database(state).is_file():
+        return None
+    with EmbeddedCluster.open(database(state), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())) as cluster:
+        jobs = (await cluster.list(Job, namespace=NAMESPACE)).items
+        recoveries = (await cluster.list(Recovery, namespace=NAMESPACE)).items
+        nodes = (await cluster.list(Node)).items
     return _run_of(state, jobs[0], recoveries, nodes) if jobs else None
 
 
