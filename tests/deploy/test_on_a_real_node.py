@@ -150,13 +150,14 @@ def controllers(control_plane: ControlPlane) -> list[Json]:
 
 def processes(real_nodes: RealNodes, pod: Json) -> list[dict[str, int]]:
     """What the kernel says of each process of a pod: its user, its capabilities as bits, its confinement."""
-    return [_status(pid) for pid in real_nodes[0].processes(pod["metadata"]["uid"])]
+    return [rights_of(pid) for pid in real_nodes[0].processes(pod["metadata"]["uid"])]
 
 
-def _status(pid: int) -> dict[str, int]:
+def rights_of(pid: int) -> dict[str, int]:
+    """What the kernel says of one process. Raises OSError."""
     lines = [line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
     values = {words[0].rstrip(":"): words[1] for words in lines if len(words) > 1}
-    numbers = {name: int(values[name]) for name in ("Uid", "NoNewPrivs", "Seccomp")}
+    numbers = {name: int(values[name]) for name in ("Uid", "Gid", "NoNewPrivs", "Seccomp")}
     return numbers | {name: int(value, 16) for name, value in values.items() if name.startswith("Cap")}
 
 
