@@ -37,6 +37,7 @@ from healthd.core.api import (
     Recovery,
     Slim,
 )
+from healthd.core.api.model import KernelRecord
 from healthd.core.config import Config
 from healthd.core.config.gangs import SilenceMode
 from healthd.gangs import ADAPTERS
@@ -54,6 +55,7 @@ from healthd.local.hang.watch import HangWatch, RankActivity
 from healthd.local.jobs.controller import JobController
 from healthd.local.machine.machine import Machine
 from healthd.local.machine.slots import Slot, register
+from healthd.local.machine.unassigned import UnassignedFaults
 from healthd.local.machine.witnesses import LocalWitnesses
 from healthd.local.processes.runner import ProcessRunner
 from healthd.local.reports.alerts import RunAlerts
@@ -124,8 +126,9 @@ class LocalRuntime:
             clock,
             self.metrics,
             self._agents_wake.set,
-            self._runner.ingest_records,
+            self._ingest_records,
         )
+        self._unassigned = self._make_unassigned()
         self._witnesses = LocalWitnesses(self._listener, self._agents)
         self._jobs = JobController(cluster, new_suffix=machine.new_suffix, free_port=machine.free_port)
         self._controller_wakes = asyncio.Event()
@@ -256,6 +259,18 @@ class LocalRuntime:
         else:
             await self._listener.ingest_log(kernel_log)
         await asyncio.Event().wait()  # the kernel log cannot be read any more, but the run continues
+
+    def _ingest_records(self, records: Sequence[KernelRecord]) -> None:
+        self._runner.ingest_records(records)
+        if self._unassigned is not None:
+            self._unassigned.ingest_records(records)
+
+    def _make_unassigned(self) -> UnassignedFaults | None:
+        """None where the GPUs of the slots are known: then the agents judge what is theirs."""
+        if any(slot.devices for slot in self._machine.slots):
+            return None
+        trusts = self._config.kernel_log.trust_user_space
+        return UnassignedFaults(self._config.judge, self._clock.now(), trust_user_space=trusts)
 
     def _make_agent(self, slot: Slot) -> Agent:
         owned = frozenset(device.pci for device in slot.devices)

@@ -101,6 +101,11 @@ def _returned(event: Event) -> str:
     return f"{event['node']} is back in service: {ONE_SERVER.worded(str(event['why']))}"
 
 
+def _unassigned(event: Event) -> str:
+    why = ONE_SERVER.worded(str(event["why"]))
+    return f"the kernel reports {event['finding']}: {why} ({event['record']}); {event['so']}"
+
+
 def _rejected(event: Event) -> str:
     path = str(event.get("path", "")).removeprefix("file://")
     return f"{path} is not resumed from: {event.get('why')}"
@@ -158,6 +163,7 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "spare.used": _filled("{slot} is used although it was a spare: {note}"),
     # Hardware.
     "gpus.none": _silence,
+    "fault.unassigned": _unassigned,
     "gpus.unseen": _filled("{devices}, but none can be used: {why}; {so}"),
     "node.quarantined": _quarantined,
     "node.returned": _returned,
