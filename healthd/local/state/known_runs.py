@@ -186,8 +186,8 @@ def who_saved(checkpoint: ChosenCheckpoint, folder: Path, since: datetime, other
     at = datetime.fromtimestamp(checkpoint.saved_ns / 1e9, UTC) if checkpoint.saved_ns else None
     if at is None or at >= since:
         return ""
-    place = folder.resolve()
-    before = [run for run in others if run.since and run.since <= at and Path(run.checkpoints).resolve() == place]
+    place = os.path.realpath(folder)  # unlike `resolve` it takes links that lead in a circle
+    before = [run for run in others if run.since and run.since <= at and os.path.realpath(run.checkpoints) == place]
     if before:
         return str(max(before, key=lambda run: run.since or since))
     return "no run that this machine knows of"

@@ -163,3 +163,10 @@ def test_a_checkpoint_is_of_the_run_during_which_it_was_saved(tmp_path: Path) ->
     assert who_saved(saved(hours[1]), tmp_path, NOW, others).startswith("the run 'second', finished at step 9 (")
     assert who_saved(saved(hours[3]), tmp_path, NOW, others).startswith("the run 'first'")
     assert who_saved(saved(hours[5]), tmp_path, NOW, others) == "no run that this machine knows of"
+
+
+def test_a_run_whose_folder_is_a_link_to_itself_saved_nothing_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    others = [a_run("looped", tmp_path / "loop", NOW - timedelta(hours=2))]
+
+    assert who_saved(saved(NOW - timedelta(hours=1)), tmp_path, NOW, others) == "no run that this machine knows of"
