@@ -34,7 +34,7 @@ from healthd.core.hang.silence import Silence, SilentMember
 from healthd.core.hang.vote import vote
 from healthd.local.hang.record import HangRecord, encoded
 from healthd.local.state.folder import database
-from tests.builders import a_job, a_recovery
+from tests.builders import a_cause, a_job, a_node, a_recovery
 from tests.fakes import START, ManualClock, counting_uids
 
 RECOVERED = RecoveryStatus(
@@ -250,6 +250,16 @@ def test_the_logs_of_every_attempt_that_was_stopped_are_named(
     assert main(["explain", "train-1", "--state", str(state)]) == 0
     reported = [line.strip() for line in capsys.readouterr().out.splitlines() if "/logs/" in line]
     assert reported == [f"{state}/logs/attempt-0", f"{state}/logs/attempt-1"]
+
+
+def test_the_command_for_the_repair_finds_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    held = msgspec.structs.replace(HELD, causes=[a_cause(node="node-a")])
+    state = a_state(tmp_path / "st9", ["train-1"], held)
+    with EmbeddedCluster.open(database(state), clock=ManualClock(), new_uid=lambda: "uid-node") as cluster:
+        asyncio.run(cluster.create(a_node("node-a")))
+
+    assert main(["explain", "train-1", "--state", str(state)]) == 0
+    assert f"`healthd repair node-a --state {state}`" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_gang_that_still_runs_has_no_last_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

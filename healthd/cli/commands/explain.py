@@ -50,7 +50,7 @@ from healthd.core.report.gpu_time_text import gpu_time_lines
 from healthd.core.report.silence_text import silence_lines
 from healthd.local.hang.record import HangRecord, record_of
 from healthd.local.hang.stragglers import stragglers_of
-from healthd.local.state.folder import runs_dir
+from healthd.local.state.folder import option_of, runs_dir
 
 T = TypeVar("T", Node, NodeHealth)
 
@@ -89,6 +89,12 @@ class Recorded(NamedTuple):
         """The words of the world that was looked at."""
         return KUBERNETES if self.state is None else ONE_SERVER
 
+    @property
+    def option(self) -> str:
+        """The option by which commands find the run. Empty for a cluster."""
+        names = [self.gang.ref.name] if self.gang else [each.spec.gang.name for each in self.recoveries]
+        return option_of(names[0], self.state) if self.state is not None and names else ""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `healthd explain`."""
@@ -120,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         explanation = _explained(recorded.recoveries[0], recorded)
         _print(
             lambda width: [
-                *explain_sections(explanation, width=width, terms=recorded.terms),
+                *explain_sections(explanation, width=width, terms=recorded.terms, option=recorded.option),
                 *_silent(recorded, width),
                 *gpu_time(recorded.gpu_time, width),
                 *_logs(explanation, recorded.state),

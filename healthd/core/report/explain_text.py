@@ -37,8 +37,13 @@ class Section(NamedTuple):
     lines: list[str]
 
 
-def explain_sections(explanation: Explanation, *, width: int = 100, terms: Terms = KUBERNETES) -> list[Section]:
-    """The whole text of *explanation*. No line is longer than *width*, except for a single word that is longer."""
+def explain_sections(
+    explanation: Explanation, *, width: int = 100, terms: Terms = KUBERNETES, option: str = ""
+) -> list[Section]:
+    """
+    The whole text of *explanation*. No line is longer than *width*, except for a single word that is longer. *option*
+    is the one by which commands find the run, if it is one.
+    """
     parts = [
         Section(_headline(explanation, terms), []),
         Section(
@@ -47,7 +52,7 @@ def explain_sections(explanation: Explanation, *, width: int = 100, terms: Terms
         Section("Decision", [line for reason in _decision(explanation, terms) for line in wrap(reason, width)]),
         Section("Acts", _acts(explanation, width)),
         Section("Proof", [line for proof in _proof(explanation, terms) for line in wrap(proof, width)]),
-        Section("Now", [line for left in _now(explanation, terms) for line in wrap(left, width)]),
+        Section("Now", [line for left in _now(explanation, terms, option) for line in wrap(left, width)]),
         *([next_fault(explanation.at_stake, width, terms)] if explanation.at_stake else []),
     ]
     return [part for part in parts if part.lines or part is parts[0]]
@@ -336,10 +341,10 @@ def _proof(explanation: Explanation, terms: Terms) -> Iterator[str]:
         yield f"step {explanation.confirmed_step} was seen and verified, {beyond}"
 
 
-def _now(explanation: Explanation, terms: Terms) -> Iterator[str]:
+def _now(explanation: Explanation, terms: Terms, option: str = "") -> Iterator[str]:
     yield _left(explanation, terms)
     refused = explanation.held_in is Phase.DETECTED
-    yield from (_state_of(bad, terms, refused=refused) for bad in explanation.nodes)
+    yield from (_state_of(bad, terms, option, refused=refused) for bad in explanation.nodes)
     yield from (_silence_of(bad) for bad in explanation.nodes if bad.silent and not bad.gone)
 
 
@@ -360,14 +365,18 @@ def _left(explanation: Explanation, terms: Terms) -> str:
             return f"it is at work: {explanation.message}"
 
 
-def _state_of(bad: BadNode, terms: Terms, *, refused: bool) -> str:
+def _state_of(bad: BadNode, terms: Terms, option: str, *, refused: bool) -> str:
     if bad.quarantined_since is None:
-        return _not_quarantined(bad, terms, refused=refused)
+        return _not_quarantined(bad, terms, option, refused=refused)
     stands = f", for {_standing(bad)}" if _standing(bad) else ""
     return (
         f"{bad.node} is in quarantine since {_clock(bad.quarantined_since)}{stands}; once it is repaired, say so "
-        f"and it is given back: `healthd repair {shell_word(bad.node, 'NODE')}`{_or_by_hand(terms)}"
+        f"and it is given back: `{_repair(bad, option)}`{_or_by_hand(terms)}"
     )
+
+
+def _repair(bad: BadNode, option: str) -> str:
+    return " ".join(["healthd repair", shell_word(bad.node, "NODE"), *([option] if option else [])])
 
 
 def _or_by_hand(terms: Terms) -> str:
@@ -379,7 +388,7 @@ def _silence_of(bad: BadNode) -> str:
     return f"the agent on {bad.node} has not reported {since}: its last report may be out of date"
 
 
-def _not_quarantined(bad: BadNode, terms: Terms, *, refused: bool) -> str:
+def _not_quarantined(bad: BadNode, terms: Terms, option: str, *, refused: bool) -> str:
     """*refused*: the recovery waits for the quarantine, with or without findings on record."""
     if bad.gone:
         return f"there is no {terms.node} {bad.node} any more"
@@ -391,7 +400,7 @@ def _not_quarantined(bad: BadNode, terms: Terms, *, refused: bool) -> str:
     return (
         f"{bad.node} is not in quarantine: {terms.refusal.replace(', or', ' or')}; "
         f"repair another {terms.node}, or raise quarantine.budget; "
-        f"once {bad.node} itself is repaired{stands}: `healthd repair {shell_word(bad.node, 'NODE')}`"
+        f"once {bad.node} itself is repaired{stands}: `{_repair(bad, option)}`"
     )
 
 
