@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.cluster.embedded import EmbeddedCluster, UnusableStore
+from healthd.cluster.embedded import DamagedStore, EmbeddedCluster, UnusableStore
 from healthd.cluster.port import Unavailable
 from healthd.core.api import Lease
 from tests.builders import a_lease
@@ -152,7 +152,7 @@ def test_another_programs_database_is_refused_and_left_alone(path: Path) -> None
 def test_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
     path.write_text("all: test\n" * 500)
 
-    with pytest.raises(UnusableStore, match="not a database"):
+    with pytest.raises(DamagedStore, match="not a database"):
         opened(path)
 
     assert path.read_text() == "all: test\n" * 500
@@ -180,5 +180,5 @@ async def test_damage_found_while_running_is_no_passing_trouble(path: Path) -> N
     whole = path.read_bytes()
     path.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
 
-    with opened(path) as cluster, pytest.raises(UnusableStore, match="malformed"):
+    with opened(path) as cluster, pytest.raises(DamagedStore, match="malformed"):
         await cluster.list(Lease)

@@ -191,7 +191,12 @@ class SqliteStore:
         except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
             raise Unavailable(f"{self._where}: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise DamagedStore(f"{self._where}: {error}; restore it from a copy or start with a new file") from error
+            raise _kind_of(error)(f"{self._where}: {error}; restore it from a copy or start with a new file") from error
+
+
+def _kind_of(error: Exception) -> type[UnusableStore]:
+    """What *error* means. SQLite reports damage by this very class; those below it have other reasons."""
+    return DamagedStore if type(error) is sqlite3.DatabaseError else UnusableStore
 
 
 def _connect(path: Path | None, *, durable: bool) -> sqlite3.Connection:
@@ -202,10 +207,7 @@ def _connect(path: Path | None, *, durable: bool) -> sqlite3.Connection:
             _make_private(path)
             return _prepared(path, durable=durable)
     except (sqlite3.Error, OSError, UnusableStore) as error:
-        is_passing = isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError)
-        is_damaged = isinstance(error, sqlite3.DatabaseError) and not is_passing
-        kind = DamagedStore if is_damaged else UnusableStore
-        raise kind(f"cannot use {path} as healthd's store: {error}") from error
+        raise _kind_of(error)(f"cannot use {path} as healthd's store: {error}") from error
 
 
 @contextmanager
