@@ -86,10 +86,11 @@ class Machine:
         self.cgroup.remove()
 
     def inside(self, *command: str) -> list[str]:
-        """A command line for the host that runs *command* in the machine."""
+        """A command line for the host that runs *command* in the machine, which has no other TMPDIR than /tmp."""
         target = f"--target={self.pid}"
         return [
             *self.cgroup.enter(),
+            *("env", "--unset=TMPDIR"),
             *("nsenter", target, "--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup", "--wd=/", "--", *command),
         ]
 
