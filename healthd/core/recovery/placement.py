@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from healthd.core.api import FencedPod, Pod, RecoveryStatus, Shrunk
 from healthd.core.config import RecoveryPolicy
 from healthd.core.phrases import some
-from healthd.core.recovery.gang import BESIDE, GangView, Root, attempt_of, with_seats
+from healthd.core.recovery.gang import BESIDE, GangView, Root, attempt_of, is_terminal, with_seats
 from healthd.core.recovery.growth import at_own_size, returned
 from healthd.core.recovery.spares import choose, is_avoided, is_fit, is_spare, is_unknown, obstacles
 from healthd.core.recovery.suspicion import node_to_replace, suspected_nodes, suspicion_text
@@ -178,13 +178,15 @@ def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
     The nodes that a gang holds: the nodes of its members. While a member has no node, also the planned nodes.
 
     When every member has a node, a planned node without a member is not held: the scheduler may place members on other
-    nodes, and a claimed spare that was not needed is free again. A gang that its user made smaller gives up nodes.
+    nodes, and a claimed spare that was not needed is free again. A pod that has ended is no member with a node: the one
+    that is made in its place may wait for the planned node. A gang that its user made smaller gives up nodes.
     """
     placed = [pod for pod in pods if attempt_of(pod) == root.attempt and pod.spec.node_name]
     if len(placed) > root.world:
         placed = with_seats(placed, root)
-    there = [pod.spec.node_name for pod in placed]
-    return set(there) if len(there) >= root.world else {*there, *root.placement.values()}
+    there = {pod.spec.node_name for pod in placed}
+    living = [pod for pod in with_seats(placed, root) if not is_terminal(pod)]
+    return there if len(living) >= root.world else {*there, *root.placement.values()}
 
 
 def _last_places(pods: Sequence[FencedPod], root: Root, view: GangView, back: Sequence[str] = ()) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 import pytest
 
-from healthd.core.api import ANNOTATION_ATTEMPT, ANNOTATION_CLAIM, FencedPod, Node, Pod, RecoveryStatus
+from healthd.core.api import ANNOTATION_ATTEMPT, ANNOTATION_CLAIM, FencedPod, Node, Pod, PodStatus, RecoveryStatus
 from healthd.core.api.model import CauseKind
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.foreign_signs import Effect, Sign
@@ -270,6 +270,21 @@ def test_a_gang_that_was_made_smaller_leaves_the_nodes_of_those_that_went() -> N
     pods = [a_pod(f"rank-{i}", node=f"node-{i}", index=i, annotations={ANNOTATION_ATTEMPT: "1"}) for i in range(3)]
 
     assert held_nodes(HINTED, pods) == {"node-0", "node-1"}
+
+
+def test_a_gang_holds_the_planned_node_of_a_member_that_is_made_again_beside_the_pod_that_has_ended() -> None:
+    """As in seed 3640008643: its user had stopped it and started it again."""
+    ended = a_pod("ended", node="good", status=PodStatus(phase="Failed"), annotations={ANNOTATION_ATTEMPT: "1"})
+
+    assert held_nodes(HINTED, [ended, a_member("good"), a_member("")]) == {"good", "spare"}
+
+
+def test_a_gang_that_was_made_smaller_holds_the_planned_node_of_a_member_that_it_still_has() -> None:
+    """As in seed 3640002678: the pod that goes is the only one with a node."""
+    root = a_root(world=1, indexes=("0",), attempt=1, placement={"0": "spare", "1": "good"})
+    goes = a_pod("rank-1", node="good", index=1, annotations={ANNOTATION_ATTEMPT: "1"})
+
+    assert held_nodes(root, [goes]) >= {"spare"}
 
 
 def test_members_of_an_earlier_attempt_hold_nothing() -> None:
