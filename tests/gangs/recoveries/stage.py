@@ -10,7 +10,14 @@ from typing import Any
 
 import msgspec
 
-from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_GROW_BACK, ANNOTATION_MIN_NODES, Pod, Recovery
+from healthd.core.api import (
+    ANNOTATION_CHECKPOINT,
+    ANNOTATION_GROW_BACK,
+    ANNOTATION_MIN_NODES,
+    ANNOTATION_PROGRESS,
+    Pod,
+    Recovery,
+)
 from healthd.core.api.model import Phase
 from healthd.core.recovery.gang import RootOutcome, attempt_of
 from healthd.gangs.kinds import ALL
@@ -156,6 +163,10 @@ class Stage:
                 if value:
                     found[f"{what} {path}"] = value
         return found
+
+    def is_known(self) -> bool:
+        """Whether healthd has recorded the step of its root."""
+        return ANNOTATION_PROGRESS in self.scenario.get(KINDS[self.kind].deleted)["metadata"]["annotations"]
 
     def is_complete(self) -> bool:
         """As healthd reads its root."""

@@ -180,6 +180,7 @@ async def member_fails(stage: Stage) -> None:
     await stage.play()
     scenario = stage.scenario
     failing = next(pod for pod in scenario.living() if not stage.is_first(pod))
+    await asyncio.to_thread(wait_until, "healthd to know the gang", stage.is_known, limit=_PAUSED)
 
     scenario.simulated.end_containers(scenario.namespace, failing.metadata.name, exit_code=1)
 
