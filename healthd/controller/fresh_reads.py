@@ -7,9 +7,11 @@ decision to act may not. Before a decision that writes, these are read from the 
 - **the recovery**, first: a write of its status with a stale resourceVersion fails with Conflict;
 - **the root**: its version is the precondition of stopping and starting;
 - **the pods**, but only where it matters that there are no others: before a stop is called complete, while the fence is
-  closed, and where a fault is seen among pods from before the last start of the gang: other pods may have replaced
-  them. All else that a pod shows (it runs, it failed, it is being deleted, its containers ended) stays true, so the
-  cached pod is good enough. The pods come after the root: once the root is stopped, no pod is created;
+  closed, where a gang that is to be started has that attempt already (its record may be older than a further stop, and
+  then its members have run), and where a fault is seen among pods from before the last start of the gang: other pods
+  may have replaced them. All else that a pod shows (it runs, it failed, it is being deleted, its containers ended)
+  stays true, so the cached pod is good enough. The pods come after the root: once the root is stopped, no pod is
+  created;
 - **the pods on the chosen spares**, before one is claimed: a pod that others put there is no member of a gang, so it is
   not in the cache. Spares that are occupied are remembered and read again, so that they are not chosen in turns. The
   same for nodes of a gang that is being started, where the scheduler refuses members: do other pods occupy them?
@@ -109,7 +111,7 @@ class FreshReader:
         if recovery is None or recovery.metadata.uid != noticed.metadata.uid or recovery.status.phase in ENDED:
             return FreshRead(recovery=None, view=GangView(root=None))
         root = await self._adapters[gang.kind].find(self._cluster, gang)
-        view, awaited = await self._with_pods(self._noticed(gang, root), gang, phase_of(recovery))
+        view, awaited = await self._with_pods(self._noticed(gang, root), gang, recovery)
         view = await self._with_nodes(view, {*hinges(recovery, root), *self.booted(recovery)})
         view = replace(view, occupied=await self._occupants(recovery, view.nodes))
         view = replace(view, taken=await self._taken(recovery, view))
@@ -151,11 +153,11 @@ class FreshReader:
         return replace(self._cluster_state.view(gang), root=root)
 
     async def _with_pods(
-        self, view: GangView, gang: GangRef, phase: Phase | None = None
+        self, view: GangView, gang: GangRef, recovery: Recovery | None = None
     ) -> tuple[GangView, tuple[str, ...]]:
         """*view* with all members that exist, and the names of deleted members whose last state has not come yet."""
         root, noticed = view.root, view.pods
-        if root is None or not (_needs_all(phase, root) or (_may_be_history(view) and self._faults(view))):
+        if root is None or not (_needs_all(recovery, root) or (_may_be_history(view) and self._faults(view))):
             return view, ()
         labels = self._adapters[gang.kind].pod_labels(gang.name)
         listed = await self._cluster.list(Pod, namespace=gang.namespace, labels=labels)
@@ -252,9 +254,18 @@ def _to_return(recovery: Recovery) -> list[str]:
     return sorted(left - {pod.node for pod in status.pods})
 
 
-def _needs_all(phase: Phase | None, root: Root) -> bool:
-    """Whether one more member would matter: the gang is stopped or being stopped."""
-    return phase is Phase.FENCING or (phase is Phase.STOPPING and root.stopped)
+def _needs_all(recovery: Recovery | None, root: Root) -> bool:
+    """Whether one more member would matter: the gang is stopped or being stopped, or was stopped again."""
+    if recovery is None:
+        return False
+    match phase_of(recovery):
+        case Phase.FENCING:
+            return True
+        case Phase.STOPPING:
+            return root.stopped
+        case Phase.STARTING:
+            return root.suspended and root.attempt == recovery.status.attempt
+    return False
 
 
 def _may_be_history(view: GangView) -> bool:

@@ -16,6 +16,7 @@ from healthd.controller.cache.informers import read_everything
 from healthd.controller.fresh_reads import FreshRead, FreshReader, hinges, one_by_one
 from healthd.controller.workqueue import in_parallel
 from healthd.core.api import (
+    ANNOTATION_ATTEMPT,
     ANNOTATION_RESTART,
     FencedPod,
     GangRef,
@@ -176,6 +177,25 @@ async def test_a_pod_that_no_one_noticed_is_seen_before_the_stop_is_called_compl
     snapshot = await scenario.snapshot(recovery)
 
     assert [pod.metadata.name for pod in snapshot.view.pods] == ["train-0", "train-1", "train-late"]
+
+
+async def test_what_became_of_members_is_read_before_a_stopped_gang_starts_again_as_the_same_attempt(
+    scenario: NoticedGang,
+) -> None:
+    """As in seed 3650005425: the record was older than a second stop, and so was the cache."""
+    recovery = await scenario.set_up(Phase.STARTING, attempt=1)
+    attempt = {"metadata": {"annotations": {ANNOTATION_ATTEMPT: "1"}}}
+    await scenario.cluster.patch(Job, "train", attempt, namespace="default")
+    before = await scenario.snapshot(recovery)
+    await scenario.stop_job()
+    await scenario.cluster.patch(
+        Pod, "train-0", {"status": {"phase": "Failed"}}, namespace="default", subresource="status"
+    )
+
+    again = await scenario.snapshot(recovery)
+
+    assert (before.view.is_listed, again.view.is_listed) == (False, True)
+    assert [pod.status.phase for pod in again.view.pods] == ["Failed", "Pending"]
 
 
 async def test_no_pod_is_overlooked_whose_root_was_made_again_and_the_cache_has_not_seen_that(
