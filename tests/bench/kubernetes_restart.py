@@ -1,11 +1,12 @@
 """
 From a broken GPU to a gang that runs again: `python -m tests.bench.kubernetes_restart [--pods N] [--rounds N]`.
 
-An Indexed Job of N pods, one on each simulated node, on a real control plane. The floor is what a person could do at
-best: `suspend` the Job, wait until no pod of it lives, resume it, wait until all run. healthd has to do more in the
-same time: judge the record, cordon, record each phase, see every pod end, look for a checkpoint, and claim a spare.
-Floor and healthd take turns, in the same lab, with the same Job. `healthd controller` runs as a process of its own, the
-agents as a fleet.
+An Indexed Job of N pods (with `--jobset` a JobSet of such a Job), one on each simulated node, on a real control plane.
+The floor is what a person could do at best: `suspend` it, wait until no pod of it lives, resume it, wait until all run.
+healthd has to do more in the same time: judge the record, cordon, record each phase, see every pod end, look for a
+checkpoint, and claim a spare. Floor and healthd take turns, in the same lab, with the same gang. `healthd controller`
+runs as a process of its own, the agents as a fleet; of more than 256 nodes only the first 32 have one, because this
+process could not play thousands.
 
 The floor's clock runs from before the first patch, healthd's from before the agent is handed the kernel record; both
 stop when a watch has told that the last of N new pods is Running.
@@ -21,6 +22,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -30,6 +32,7 @@ from healthd.core.api import (
     ANNOTATION_RESTART,
     LABEL_SPARE,
     Job,
+    JobSet,
     Node,
     Pod,
     Recovery,
@@ -41,12 +44,44 @@ from tests.bench._figures import machine, spread
 from tests.bench._lab import DEPLOY, a_lab, controller_process
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fleet import FALLEN_OFF, connected, fleet
+from tests.lab.jobset import start_jobset
 
 PATIENCE = 60.0
+PATIENCE_PER_POD = 0.2
 SPARES = 8
 NAME = "llama"
 CONFIG = "breaker:\n  restarts: 1000\nrecovery:\n  confirm_after: 1s\n"
-SELECTED = {"batch.kubernetes.io/job-name": NAME}
+METADATA = {"name": NAME, "namespace": "default", "annotations": {ANNOTATION_RESTART: "enabled"}}
+MANY, WITH_AGENT = 256, 32
+"""Above so many nodes only the first ones have an agent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gang:
+    """One gang, as a benchmark stops, starts and sees it."""
+
+    cluster: Cluster
+    pods: int
+    is_jobset: bool = False
+
+    @property
+    def kind(self) -> type[Job | JobSet]:
+        """What is suspended."""
+        return JobSet if self.is_jobset else Job
+
+    @property
+    def selected(self) -> Mapping[str, str]:
+        """Labels of its pods."""
+        return {"jobset.sigs.k8s.io/jobset-name" if self.is_jobset else "batch.kubernetes.io/job-name": NAME}
+
+    @property
+    def patience(self) -> float:
+        """Seconds within which all its pods start or end."""
+        return PATIENCE + self.pods * PATIENCE_PER_POD
+
+    def manifest(self) -> Mapping[str, Any]:
+        """As its user writes it."""
+        return jobset(self.pods) if self.is_jobset else job(self.pods)
 
 
 def main() -> int:
@@ -54,47 +89,52 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pods", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--jobset", action="store_true", help="a JobSet instead of a Job")
     args = parser.parse_args()
     configure(LogFormat.JSON, LogLevel.ERROR, io.StringIO())
     with a_lab() as (control_plane, nodes):
         control_plane.apply(DEPLOY / "admission-gangs.yaml")
+        if args.jobset:
+            start_jobset(control_plane)
         nodes.add(args.pods)
         control_plane.kubectl(
             "taint", "nodes", *nodes.add(SPARES, labels={LABEL_SPARE: "true"}), f"{LABEL_SPARE}=:NoSchedule"
         )
         with controller_process(control_plane, CONFIG):
             try:
-                taken, in_phases = asyncio.run(measure(control_plane, args.pods, args.rounds))
+                taken, in_phases = asyncio.run(measure(control_plane, args))
             except BaseException:
                 print(control_plane.kubectl("get", "recoveries", "-o", "yaml"), file=sys.stderr)
                 print((control_plane.directory / "controller.log").read_text()[-5000:], file=sys.stderr)
                 raise
-    print(json.dumps(report(args.pods, taken, in_phases), indent=2))
+    print(json.dumps(report(args, taken, in_phases), indent=2))
     return 0
 
 
 async def measure(
-    control_plane: ControlPlane, pods: int, rounds: int
+    control_plane: ControlPlane, args: argparse.Namespace
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
     """Seconds of each round, by hand and by healthd, and of each phase."""
     taken: dict[str, list[float]] = {"by hand": [], "healthd": []}
     stops: list[float] = []
     async with connected(control_plane) as theirs, connected(control_plane) as cluster:
-        control_plane.apply(json.dumps(job(pods)))
-        await all_running(cluster, pods, set())
-        names = [node.metadata.name for node in (await cluster.list(Node)).items]
-        async with fleet(theirs, names, QuarantinePolicy(budget=2 * rounds)) as members:
-            for _ in range(rounds):
-                stop, start_again = await by_hand(cluster, pods)
+        gang = Gang(cluster=cluster, pods=args.pods, is_jobset=args.jobset)
+        control_plane.apply(json.dumps(gang.manifest()))
+        await all_running(gang, set())
+        names = sorted(node.metadata.name for node in (await cluster.list(Node)).items)
+        played = names[: WITH_AGENT if len(names) > MANY else None]
+        async with fleet(theirs, played, QuarantinePolicy(budget=2 * args.rounds)) as members:
+            for _ in range(args.rounds):
+                stop, start_again = await by_hand(gang)
                 taken["by hand"].append(stop + start_again)
                 stops.append(stop)
-                old = {pod.metadata.uid: pod for pod in await present(cluster)}
+                old = {pod.metadata.uid: pod for pod in await present(gang)}
                 start = time.monotonic()
-                victim = next(iter(old.values())).spec.node_name
+                victim = next(pod.spec.node_name for pod in old.values() if pod.spec.node_name in members)
                 members[victim].hear(FALLEN_OFF)
-                await all_running(cluster, pods, set(old))
+                await all_running(gang, set(old))
                 taken["healthd"].append(time.monotonic() - start)
-                await recovered(cluster)
+                await recovered(gang)
         in_phases = phases([each.status.timeline for each in (await cluster.list(Recovery)).items])
     return taken, {"by hand, until none is left": round(median(stops), 3), **in_phases}
 
@@ -108,29 +148,34 @@ def phases(timelines: Sequence[Sequence[TimelineEntry]]) -> dict[str, float]:
     return {phase: round(median(each), 3) for phase, each in seconds.items()}
 
 
-async def by_hand(cluster: Cluster, pods: int) -> tuple[float, float]:
+async def by_hand(gang: Gang) -> tuple[float, float]:
     """How long one stop and start took."""
-    old = {pod.metadata.uid for pod in await present(cluster)}
+    old = {pod.metadata.uid for pod in await present(gang)}
     start = time.monotonic()
-    since = (await cluster.list(Pod, namespace="default")).resource_version
-    await cluster.patch(Job, NAME, {"spec": {"suspend": True}}, namespace="default")
-    await none_left(cluster, since, old)
+    since = (await gang.cluster.list(Pod, namespace="default")).resource_version
+    await suspend(gang, True)
+    await none_left(gang, since, old)
     stopped = time.monotonic()
-    await cluster.patch(Job, NAME, {"spec": {"suspend": False}}, namespace="default")
-    await all_running(cluster, pods, old)
+    await suspend(gang, False)
+    await all_running(gang, old)
     return stopped - start, time.monotonic() - stopped
 
 
-async def present(cluster: Cluster) -> list[Pod]:
-    """The pods of the Job that live."""
-    found = (await cluster.list(Pod, namespace="default", labels=SELECTED)).items
+async def suspend(gang: Gang, is_suspended: bool) -> None:
+    """As its user does it."""
+    await gang.cluster.patch(gang.kind, NAME, {"spec": {"suspend": is_suspended}}, namespace="default")
+
+
+async def present(gang: Gang) -> list[Pod]:
+    """Its pods that live."""
+    found = (await gang.cluster.list(Pod, namespace="default", labels=gang.selected)).items
     return [pod for pod in found if pod.status.phase in ("Pending", "Running") and not pod.metadata.deletion_timestamp]
 
 
-async def none_left(cluster: Cluster, since: str, old: set[str]) -> None:
+async def none_left(gang: Gang, since: str, old: set[str]) -> None:
     """Return when each of the *old* pods is gone or has ended."""
-    left = set(old)
-    async with asyncio.timeout(PATIENCE), aclosing(cluster.watch(Pod, since=since, namespace="default")) as events:  # type: ignore[type-var]
+    left, watching = set(old), gang.cluster.watch(Pod, since=since, namespace="default")
+    async with asyncio.timeout(gang.patience), aclosing(watching) as events:  # type: ignore[type-var]
         async for event in events:
             if event.obj is not None and (
                 event.type is EventType.DELETED or event.obj.status.phase in ("Succeeded", "Failed")
@@ -140,29 +185,29 @@ async def none_left(cluster: Cluster, since: str, old: set[str]) -> None:
                     return
 
 
-async def all_running(cluster: Cluster, pods: int, old: set[str]) -> None:
-    """Return when *pods* pods run that are none of the *old*."""
-    listed = await cluster.list(Pod, namespace="default", labels=SELECTED)
+async def all_running(gang: Gang, old: set[str]) -> None:
+    """Return when as many pods run as the gang has, none of them one of the *old*."""
+    listed = await gang.cluster.list(Pod, namespace="default", labels=gang.selected)
     running = {pod.metadata.uid for pod in listed.items if pod.status.phase == "Running"} - old
-    if len(running) >= pods:
+    if len(running) >= gang.pods:
         return
-    since = listed.resource_version
-    async with asyncio.timeout(PATIENCE), aclosing(cluster.watch(Pod, since=since, namespace="default")) as events:  # type: ignore[type-var]
+    watching = gang.cluster.watch(Pod, since=listed.resource_version, namespace="default")
+    async with asyncio.timeout(gang.patience), aclosing(watching) as events:  # type: ignore[type-var]
         async for event in events:
             if event.obj is None or event.obj.metadata.uid in old:
                 continue
             alive = event.type is not EventType.DELETED and event.obj.status.phase == "Running"
             (running.add if alive else running.discard)(event.obj.metadata.uid)
-            if len(running) >= pods:
+            if len(running) >= gang.pods:
                 return
 
 
-async def recovered(cluster: Cluster) -> None:
+async def recovered(gang: Gang) -> None:
     """Return when no recovery goes on."""
-    listed = await cluster.list(Recovery)
+    listed = await gang.cluster.list(Recovery)
     open_ones = {each.metadata.name for each in listed.items if each.status.phase != "Recovered"}
-    watching = cluster.watch(Recovery, since=listed.resource_version)
-    async with asyncio.timeout(PATIENCE), aclosing(watching) as events:  # type: ignore[type-var]
+    watching = gang.cluster.watch(Recovery, since=listed.resource_version)
+    async with asyncio.timeout(gang.patience), aclosing(watching) as events:  # type: ignore[type-var]
         while open_ones:
             event = await anext(events)
             if event.obj is not None and event.obj.status.phase == "Recovered":
@@ -171,26 +216,30 @@ async def recovered(cluster: Cluster) -> None:
 
 def job(pods: int) -> Mapping[str, Any]:
     """One pod on each node."""
-    container = {
-        "name": "main",
-        "image": "localhost/none",
-        "resources": {"limits": {"nvidia.com/gpu": "8"}},
-    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": METADATA, "spec": indexed(pods)}
+
+
+def jobset(pods: int) -> Mapping[str, Any]:
+    """The same as the only Job of a JobSet."""
+    spec = {"replicatedJobs": [{"name": "w", "template": {"spec": indexed(pods)}}]}
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": METADATA, "spec": spec}
+
+
+def indexed(pods: int) -> Mapping[str, Any]:
+    """The spec of an Indexed Job."""
+    container = {"name": "main", "image": "localhost/none", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
     return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": NAME, "namespace": "default", "annotations": {ANNOTATION_RESTART: "enabled"}},
-        "spec": {
-            "completions": pods,
-            "parallelism": pods,
-            "completionMode": "Indexed",
-            "backoffLimit": 0,
-            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
-        },
+        "completions": pods,
+        "parallelism": pods,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
     }
 
 
-def report(pods: int, taken: Mapping[str, list[float]], in_phases: Mapping[str, float]) -> dict[str, Any]:
+def report(
+    args: argparse.Namespace, taken: Mapping[str, list[float]], in_phases: Mapping[str, float]
+) -> dict[str, Any]:
     """With the clock and the machine."""
     figures = {name: spread(seconds) for name, seconds in taken.items()}
     return {
@@ -199,7 +248,8 @@ def report(pods: int, taken: Mapping[str, list[float]], in_phases: Mapping[str, 
             "end": "a watch told that the last new pod is Running",
             "unit": "s",
         },
-        "pods": pods,
+        "kind": "JobSet" if args.jobset else "Job",
+        "pods": args.pods,
         **figures,
         "rounds": taken,
         "where the time goes": in_phases,

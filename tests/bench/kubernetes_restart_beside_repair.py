@@ -40,7 +40,7 @@ from healthd.core.config import GiveBack, LogFormat, LogLevel, QuarantinePolicy
 from healthd.telemetry.logs import configure
 from tests.bench._figures import machine, spread
 from tests.bench._lab import DEPLOY, NAMESPACE, a_lab, controller_process
-from tests.bench.kubernetes_restart import all_running, job, phases, present, recovered
+from tests.bench.kubernetes_restart import Gang, all_running, phases, present, recovered
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fleet import FALLEN_OFF, Member, connected, fleet
 
@@ -97,8 +97,9 @@ async def measure(
     timelines: dict[str, list[Sequence[TimelineEntry]]] = {WITHOUT: [], WITH: []}
     configs = {WITHOUT: OFF, WITH: ON.replace("HANDS_FILE", str(control_plane.directory / "hands.yaml"))}
     async with connected(control_plane) as theirs, connected(control_plane) as cluster:
-        control_plane.apply(json.dumps(job(args.pods)))
-        await all_running(cluster, args.pods, set())
+        gang = Gang(cluster=cluster, pods=args.pods)
+        control_plane.apply(json.dumps(gang.manifest()))
+        await all_running(gang, set())
         names = [node.metadata.name for node in (await cluster.list(Node)).items]
         policy = QuarantinePolicy(budget=1000, give_back=GiveBack.REPAIRED)
         async with fleet(theirs, names, policy) as members:
@@ -107,7 +108,7 @@ async def measure(
                     beside, idle = idle[: args.beside], idle[args.beside :]
                     with controller_process(control_plane, configs[kind]):
                         await led(cluster)
-                        taken[kind].append(await restarted(cluster, members, beside, args.pods, repairs=kind is WITH))
+                        taken[kind].append(await restarted(gang, members, beside, repairs=kind is WITH))
                     newest = max((await cluster.list(Recovery)).items, key=lambda each: each.spec.first_attempt)
                     timelines[kind].append(newest.status.timeline)
                     print(f"round {number}, {kind}: {taken[kind][-1]:.2f} s", file=sys.stderr, flush=True)
@@ -134,22 +135,20 @@ async def until(
                 return
 
 
-async def restarted(
-    cluster: Cluster, members: dict[str, Member], beside: Sequence[str], pods: int, *, repairs: bool
-) -> float:
+async def restarted(gang: Gang, members: dict[str, Member], beside: Sequence[str], *, repairs: bool) -> float:
     """Seconds from the fault of one node of the gang until all its pods run again."""
-    old = {pod.metadata.uid: pod for pod in await present(cluster)}
+    old = {pod.metadata.uid: pod for pod in await present(gang)}
     victim = next(iter(old.values())).spec.node_name
     start = time.monotonic()
     for name in (victim, *beside):
         members[name].hear(FALLEN_OFF)
-    await all_running(cluster, pods, set(old))
+    await all_running(gang, set(old))
     seconds = time.monotonic() - start
-    await recovered(cluster)
+    await recovered(gang)
     if repairs:
-        await asked_for_reboot(cluster, victim)
+        await asked_for_reboot(gang.cluster, victim)
     for name in (victim, *beside):
-        await put_right(cluster, name)
+        await put_right(gang.cluster, name)
     return seconds
 
 
