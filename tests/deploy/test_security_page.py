@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 from tests.deploy.attacks import with_table
 from tests.deploy.manifests import ROOT, of_kind
+from tests.docs.page import is_test, named_tests
 
 PAGE = (ROOT / "docs" / "security.md").read_text()
 
 
 def test_every_test_that_it_names_exists() -> None:
-    named: list[tuple[str, str]] = []
-    file = ""
-    for path, test in re.findall(r"`([\w/]*\.py)?(?:::(\w+))?`", PAGE):
-        file = path or file
-        if test:
-            named.append((file, test))
+    named = named_tests(PAGE)
 
     assert len(named) > 8
-    assert [(path, test) for path, test in named if f"def {test}(" not in (ROOT / "tests" / path).read_text()] == []
+    assert [each for each in named if not is_test(*each)] == []
 
 
 def test_every_policy_and_account_that_is_shipped_is_on_it() -> None:

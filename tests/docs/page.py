@@ -55,6 +55,22 @@ class Page:
         return ["\n".join(lines) or text for lines, text in zip(typed, found, strict=True)]
 
 
+def named_tests(text: str) -> list[tuple[str, str]]:
+    """File and name of each test that a page names: as `file.py::test` or, of the same file, as `::test`."""
+    named: list[tuple[str, str]] = []
+    file = ""
+    for path, test in re.findall(r"`([\w/]*\.py)?(?:::(\w+))?`", text):
+        file = path or file
+        if test:
+            named.append((file, test))
+    return named
+
+
+def is_test(path: str, test: str) -> bool:
+    """Whether there is such a test."""
+    return f"def {test}(" in (ROOT / "tests" / path).read_text()
+
+
 def kubernetes_page(name: str) -> Page:
     """One of the pages about Kubernetes."""
     return Page(ROOT / "docs" / "kubernetes" / f"{name}.md")
