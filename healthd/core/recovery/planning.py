@@ -14,7 +14,7 @@ from healthd.core.recovery.fence import CLOCKS_DIFFER
 from healthd.core.recovery.growth import added_members, left_out_of, record_of
 from healthd.core.recovery.placement import Shortage, place
 from healthd.core.recovery.replacement_nodes import is_claimed
-from healthd.core.recovery.resume_point import choose
+from healthd.core.recovery.resume_point import choose, is_premature
 from healthd.core.recovery.situation import Decision, Situation
 from healthd.core.recovery.stopping import join_hardware
 
@@ -36,6 +36,8 @@ def reserving(s: Situation) -> Decision:
     """Lasts until every member has a node, and every spare among the nodes is claimed."""
     if joined := join_hardware(s):
         return joined
+    if is_premature(s):
+        return s.enter(Phase.CHOOSING, "a step was seen after a fresh start was chosen")
     if s.status.let_through is None:
         if s.refusal:
             return s.hold(s.refusal)

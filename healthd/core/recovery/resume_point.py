@@ -206,6 +206,14 @@ def _fresh_start(never_saved: bool, policy: RecoveryPolicy) -> ChosenCheckpoint 
     return ChosenCheckpoint() if allowed else None
 
 
+def is_premature(s: Situation) -> bool:
+    """Whether a fresh start was chosen because nothing had ever been saved, and a step is on record by now."""
+    chosen = s.status.checkpoint
+    if chosen is None or chosen.path or s.policy.start_fresh is not StartFresh.NEVER_SAVED:
+        return False
+    return _furthest_step(s.root, s.recovery, s.view.previous) >= 0
+
+
 def _none_loads(root: Root, seen: str, rejected: Sequence[RejectedCheckpoint]) -> str:
     where = root.terms.located(root.options.checkpoint) or "nowhere (no healthd.dev/checkpoint on the gang)"
     if why := why_unread(root, rejected):

@@ -17,7 +17,7 @@ from healthd.core.recovery.growth import added_members, grows_back, left_out_of,
 from healthd.core.recovery.placement import Shortage, place
 from healthd.core.recovery.progress import is_beyond
 from healthd.core.recovery.replacement_nodes import is_claimed, stand_ins, stranded
-from healthd.core.recovery.resume_point import report_unread
+from healthd.core.recovery.resume_point import is_premature, report_unread
 from healthd.core.recovery.situation import Decision, Situation, step_text
 from healthd.core.recovery.stopping import members_to_fence
 from healthd.core.recovery.suspicion import in_same_place, waits_in_same_place
@@ -135,6 +135,8 @@ def _start(s: Situation) -> Decision:
     """The last check before the gang runs: the cluster may have changed since the spares were claimed."""
     if not s.stopped_by_us:
         return s.enter(Phase.SUPERSEDED, f"somebody else started the {s.terms.gang} again")
+    if is_premature(s):
+        return s.enter(Phase.RESERVING, "a step was seen before the fresh start")
     shrunk, added = left_out_of(s.recovery, s.root), added_members(s.recovery, s.root)
     plan = place(s.status, s.view, s.root, s.name, s.policy, shrunk, added)
     if isinstance(plan, Shortage) or plan.placement != s.status.placement:

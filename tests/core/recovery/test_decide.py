@@ -44,6 +44,7 @@ NOW = START + timedelta(minutes=5)
 POLICY = RecoveryPolicy(max_no_advance=3, backoff_max=timedelta(seconds=30))
 PROVEN = [FencedPod(name=f"r{i}", uid=f"u{i}", node=f"node-{i}", index=str(i), proof="gone") for i in range(2)]
 NODES = {name: a_node(name) for name in ("node-0", "node-1")}
+PLACED = {"0": "node-0", "1": "node-1"}
 
 
 def decided(recovery: Recovery, root: Root | None, faults: list[Cause] | None = None, **view: Any) -> Decision:
@@ -192,6 +193,17 @@ def test_a_record_from_before_the_stop_of_its_own_attempt_goes_on_with_that_stop
     assert (record.phase, record.attempt) == (Phase.STOPPING, 2)
     assert [pod.name for pod in record.pods] == ["r0", "r1"]
     assert "the gang was stopped again; the record of why was deleted" in record.message
+
+
+@pytest.mark.parametrize(("phase", "back_to"), [(Phase.RESERVING, Phase.CHOOSING), (Phase.STARTING, Phase.RESERVING)])
+def test_no_gang_begins_at_step_0_of_which_a_step_was_seen_after_a_fresh_start_was_chosen(
+    phase: Phase, back_to: Phase
+) -> None:
+    """As in seed 3650035506: the store did not answer while the gang ran, and was looked at while it was stopped."""
+    chosen = a_recovery_in(phase, pods=PROVEN, placement=PLACED, checkpoint=ChosenCheckpoint(), phase_since=NOW)
+
+    assert entered(decided(chosen, a_root(**STOPPED, progress=Progress(step=2))))[0] is back_to
+    assert decided(chosen, a_root(**STOPPED)).reason.startswith(("start attempt 1", "Starting"))
 
 
 @pytest.mark.parametrize("begun", [[], [a_restarted(0, "node-0")]], ids=["no member yet", "the launcher is missing"])
