@@ -26,6 +26,8 @@ def main() -> int:
     if "DEAF" not in os.environ:  # the first process of a container ignores what it does not handle
         signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
     directory = Path(sys.argv.pop(1))
+    for name in [name for name, value in os.environ.items() if name.startswith("HEALTHD_") and not value]:
+        del os.environ[name]  # at a first start, where the container asks for the hint by itself
     rank, attempt = os.environ["JOB_COMPLETION_INDEX"], os.environ.get("HEALTHD_ATTEMPT", "0")
     live(directory / "lives" / rank, attempt)
     os.environ["RANK"] = rank

@@ -15,6 +15,7 @@ from healthd.local.demo.undisturbed import train_undisturbed
 from tests.kubernetes.real.installation import SYSTEM, Installation
 from tests.kubernetes.real.rank_lifetimes import Life, overlaps, read_lives
 from tests.lab.api import Json
+from tests.lab.kubernetes import HAS_MUTATING_POLICIES
 from tests.lab.programs import LabError, wait_until
 from tests.lab.real import image
 from tests.lab.real.node import RealNode
@@ -27,6 +28,16 @@ LIMIT = 180.0
 _PROGRAM = Path(__file__).with_name("rank.py")
 _SHARED = "/shared"
 """Where pods see the shared directory of the nodes."""
+_HINT: list[Json] = [
+    {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['healthd.dev/{key}']"}}}
+    for name, key in {
+        "HEALTHD_RESUME_FROM": "resume-from",
+        "HEALTHD_RESUME_STEP": "resume-step",
+        "HEALTHD_ATTEMPT": "attempt",
+    }.items()
+    if not HAS_MUTATING_POLICIES
+]
+"""What a container asks for by itself where no policy of the cluster adds it (docs/kubernetes/install.md)."""
 
 
 class RealStage:
@@ -242,6 +253,7 @@ class RealStage:
             "command": ["python3", "-u", "/program/rank.py", self._inside, *arguments],
             "env": [
                 *({"name": name, "value": value} for name, value in environment.items()),
+                *_HINT,
                 {"name": "WORLD_SIZE", "value": str(RANKS)},
                 {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
                 {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
