@@ -69,6 +69,10 @@ def test_a_gang_may_leave_nodes_within_the_step_in_which_their_maintenance_is_an
     assert not run(3210200588).broken
 
 
+def test_a_node_of_a_gang_that_a_person_made_a_spare_leaves_the_pool_no_smaller() -> None:
+    assert not run(3670002522).broken
+
+
 def test_a_clock_that_is_behind_is_not_put_forward_under_a_living_agent() -> None:
     assert not single_node.run(3310102161).broken
 

@@ -15,7 +15,7 @@ from healthd.core.config import RecoveryPolicy
 from healthd.core.phrases import some
 from healthd.core.recovery.gang import BESIDE, GangView, Root, attempt_of, is_terminal, with_seats
 from healthd.core.recovery.growth import at_own_size, returned
-from healthd.core.recovery.spares import choose, is_avoided, is_fit, is_spare, is_unknown, obstacles
+from healthd.core.recovery.spares import choose, is_avoided, is_fit, is_held, is_spare, is_unknown, obstacles
 from healthd.core.recovery.suspicion import node_to_replace, suspected_nodes, suspicion_text
 from healthd.core.recovery.terms import Terms
 
@@ -106,7 +106,8 @@ def _place(
     With too few spares the gang shrinks if its owner allowed that (`healthd.dev/min-nodes`), else nothing runs:
     a gang that waits for a missing member wastes every other node.
     """
-    before = _moved_to_empty_nodes(_last_places(status.pods, root, view, back), root, status, view)
+    pool = {name for name, node in view.nodes.items() if is_spare(node)} | _spares_of_the_plan(status, view, recovery)
+    before = _moved_to_empty_nodes(_last_places(status.pods, root, pool, back), root, status, view)
     unfit = {node for node in before.values() if not _is_fit(node, view)}
     bad = [node for node in dict.fromkeys(before.values()) if node in unfit]
     good = [node for node in before.values() if node not in unfit]
@@ -189,7 +190,25 @@ def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
     return there if len(living) >= root.world else {*there, *root.placement.values()}
 
 
-def _last_places(pods: Sequence[FencedPod], root: Root, view: GangView, back: Sequence[str] = ()) -> dict[str, str]:
+def _spares_of_the_plan(status: RecoveryStatus, view: GangView, recovery: str) -> set[str]:
+    """
+    The spares that *recovery* has chosen and claimed, and not started the gang on yet.
+
+    They are still spares to the plan. A spare may be a node that the gang had, which a person has put into the pool: if
+    the claim made it the gang's own again, each claim would change the plan, and two claims name the same bad node.
+    Where it is not on record on which nodes the gang was started, as for thousands of members, there are none.
+    """
+    earlier = [attempt for attempt in status.attempts if attempt.number != status.attempt]
+    if any(not attempt.placement for attempt in earlier):
+        return set()
+    started = {node for attempt in earlier for node in (*attempt.placement.values(), *attempt.ran_on.values())}
+    chosen = set(status.replacements.values()) - started
+    return {spare for spare in chosen if is_held(spare, view, recovery)}
+
+
+def _last_places(
+    pods: Sequence[FencedPod], root: Root, pool: Collection[str], back: Sequence[str] = ()
+) -> dict[str, str]:
     """
     The node that each member was on, by index. *pods* are in the order of creation.
 
@@ -208,7 +227,7 @@ def _last_places(pods: Sequence[FencedPod], root: Root, view: GangView, back: Se
     if not any(pod.index in indexes for pod in pods):
         return {}  # members without numbers: only the scheduler can place them
     stays = [*root.placement.items(), *((pod.index, pod.node) for pod in pods if pod.node)]
-    stays = [(index, node) for index, node in stays if not (node in view.nodes and is_spare(view.nodes[node]))]
+    stays = [(index, node) for index, node in stays if node not in pool]
     alone = _have_nodes_of_their_own(pods)
     places: dict[str, str] = {}
     taken: set[str] = set()

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from healthd.core.api import ANNOTATION_PLACEMENT, Node, Pod, RecoveryStatus
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.gang import GangView, members, will_not_run
-from healthd.core.recovery.spares import choose, is_fit, origin, read_claim
+from healthd.core.recovery.spares import choose, is_fit, is_held, origin, read_claim
 from healthd.core.recovery.suspicion import suspected_nodes
 
 MOST_LEFT = 50
@@ -79,14 +79,10 @@ def is_claimed(spare: str, bad: str, view: GangView, recovery: str) -> bool:
     The plan may change after a spare was claimed. If the claim named the node of the earlier plan, the node that the
     spare really replaces would stay out of the pool for ever.
     """
-    node, gone = view.nodes.get(spare), bad not in view.nodes
-    claim = read_claim(node) if node else None
-    if claim is None or view.root is None:
+    claim = read_claim(view.nodes[spare]) if is_held(spare, view, recovery) else None
+    if claim is None:
         return False
-    uid = view.root.ref.uid
-    return (claim.recovery, claim.gang_uid) == (recovery, uid) and (
-        gone or claim.instead_of == origin(bad, view.nodes, uid)
-    )
+    return bad not in view.nodes or claim.instead_of == origin(bad, view.nodes, claim.gang_uid)
 
 
 def occupant(node: Node, pods: Iterable[Pod]) -> str:

@@ -174,11 +174,20 @@ def _is_free(name: str, node: Node, view: GangView, recovery: str) -> bool:
         return False
     if not is_fit(node, view.health.get(name), view.sign_on(name)):
         return False
-    claim = read_claim(node)
-    if claim is None:
+    if read_claim(node) is None:
         return is_spare(node) and name not in view.occupied
-    # Recoveries in different namespaces may have the same name.
-    return claim.recovery == recovery and (view.root is None or claim.gang_uid == view.root.ref.uid)
+    return is_held(name, view, recovery)
+
+
+def is_held(name: str, view: GangView, recovery: str) -> bool:
+    """
+    Whether *recovery*, of the gang of *view*, has claimed the node.
+
+    Recoveries in different namespaces may have the same name.
+    """
+    node = view.nodes.get(name)
+    claim = read_claim(node) if node else None
+    return claim is not None and claim.recovery == recovery and (not view.root or claim.gang_uid == view.root.ref.uid)
 
 
 def _is_like(spare: Node, model: Node | None, policy: RecoveryPolicy) -> bool:

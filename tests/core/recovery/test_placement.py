@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
-from healthd.core.api import ANNOTATION_ATTEMPT, ANNOTATION_CLAIM, FencedPod, Node, Pod, PodStatus, RecoveryStatus
+from healthd.core.api import (
+    ANNOTATION_ATTEMPT,
+    ANNOTATION_CLAIM,
+    Attempt,
+    ChosenCheckpoint,
+    FencedPod,
+    Node,
+    Pod,
+    PodStatus,
+    RecoveryStatus,
+)
 from healthd.core.api.model import CauseKind
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.foreign_signs import Effect, Sign
@@ -26,19 +37,24 @@ def a_plan(
     reported: dict[str, str] | None = None,
     signs: dict[str, Sign] | None = None,
     silent: Collection[str] = (),
-    **status: dict[str, str],
+    **status: Any,
 ) -> PlacementPlan | Shortage:
     """The plan for a gang whose pods, as (index, node) in the order they were made, are to be made again."""
     fenced = [FencedPod(name=f"p{n}", uid=f"u{n}", node=node, index=str(i)) for n, (i, node) in enumerate(pods)]
     root = a_root(world=world, placement=reported or {}, options=GangOptions(restart=True, min_nodes=min_nodes))
     known = {node.metadata.name: node for node in nodes}
     view = GangView(root=root, nodes=known, sign_on=(signs or {}).get, is_silent=lambda name: name in silent)
-    return place(RecoveryStatus(pods=fenced, **status), view, root, "train-1", RecoveryPolicy())  # type: ignore[arg-type]
+    return place(RecoveryStatus(pods=fenced, **status), view, root, "train-1", RecoveryPolicy())
 
 
 MUST_AND_MAY = (Effect.RESTART, Effect.AVOID)
 GOOD, BAD = a_node("good"), a_node("bad", unschedulable=True)
 SPARE, SPARE_2 = a_node("spare", spare=True), a_node("spare-2", spare=True)
+
+
+def held(name: str, instead_of: str) -> Node:
+    claim = Claim(recovery="train-1", namespace="default", gang="train", gang_uid="uid-train", instead_of=instead_of)
+    return a_node(name, annotations={ANNOTATION_CLAIM: msgspec.json.encode(claim).decode()})
 
 
 def test_every_member_returns_to_its_node() -> None:
@@ -105,10 +121,38 @@ def test_a_choice_on_record_stands() -> None:
 
 
 def test_a_spare_that_a_member_runs_on_already_is_not_given_to_another() -> None:
-    claim = Claim(recovery="train-1", namespace="default", gang="train", gang_uid="uid-train", instead_of="gone")
-    mine = a_node("mine", annotations={ANNOTATION_CLAIM: msgspec.json.encode(claim).decode()})
+    assert isinstance(a_plan([(0, "bad"), (1, "mine")], BAD, held("mine", "gone")), Shortage)
 
-    assert isinstance(a_plan([(0, "bad"), (1, "mine")], BAD, mine), Shortage)
+
+PODS_ON_A_SPARE = [(0, "good"), (1, "bad"), (2, "own")]
+"""A person has made the node of a member a spare while the gang was stopped."""
+
+
+def test_the_plan_stands_when_its_claims_are_written_also_for_a_node_that_was_the_gangs_own() -> None:
+    before = a_plan(PODS_ON_A_SPARE, GOOD, BAD, a_node("own", spare=True), SPARE, world=3)
+    assert isinstance(before, PlacementPlan)
+    assert before.replacements == {"bad": "own", "member 2": "spare"}
+
+    claimed = [held(spare, bad) for bad, spare in before.replacements.items()]
+    after = a_plan(PODS_ON_A_SPARE, GOOD, BAD, *claimed, world=3, replacements=before.replacements)
+
+    assert after == before
+
+
+def test_a_claimed_spare_that_the_gang_was_started_on_is_its_own() -> None:
+    spares = {"0": "good", "1": "own", "2": "spare"}
+    started = Attempt(number=1, checkpoint=ChosenCheckpoint(), placement=spares)
+    pods = [(0, "good"), (1, "own"), (2, "spare")]
+    on_record: dict[str, Any] = {
+        "attempt": 2,
+        "attempts": [started],
+        "replacements": {"bad": "own", "member 2": "spare"},
+    }
+
+    plan = a_plan(pods, GOOD, BAD, held("own", "bad"), held("spare", "member 2"), world=3, **on_record)
+
+    assert isinstance(plan, PlacementPlan)
+    assert (plan.placement, plan.replacements) == (spares, {})
 
 
 def test_without_a_spare_it_says_what_is_missing() -> None:
