@@ -52,14 +52,14 @@ def unsettled(sim: Simulation) -> str:
 def _why_not_running(sim: Simulation, job: Job, recoveries: list[Recovery]) -> str:
     name = job.metadata.name
     mine = [r for r in recoveries if r.spec.gang.uid == job.metadata.uid]
-    last = max(mine, key=lambda r: (r.spec.first_attempt, r.metadata.creation_timestamp), default=None)
     active = [r for r in mine if r.status.phase not in ENDED]
+    given_up = next((r.status for r in mine if r.status.phase is Phase.GAVE_UP and _is_stopped_by(job, r)), None)
     if name in sim.watchdog.stopped_by_user:
         return f"{active[0].metadata.name} goes on though the user stopped {name}" if active else ""
     if any(c.type in ("Failed", "Complete") and c.status == "True" for c in job.status.conditions):
         return ""
-    if last is not None and last.status.phase is Phase.GAVE_UP and _is_stopped_by(job, last):
-        return "" if last.status.no_advance >= 3 else f"{name} was given up too early"
+    if given_up is not None:
+        return "" if given_up.no_advance >= 3 else f"{name} was given up too early"
     if active:
         name = f"{active[0].metadata.name} of {name}"
         now = active[0].status

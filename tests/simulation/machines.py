@@ -290,7 +290,9 @@ def _running(now: datetime) -> PodStatus:
 def _ended(process: Process | None, now: datetime) -> PodStatus:
     """A kubelet that finds no trace of a container says that it ended, with code 137."""
     code = process.exit_code if process else 137
-    end = Terminated(exit_code=code, reason="Completed" if code == 0 else "Error", finished_at=now)
+    began, ended = (process.started_at, min(process.ends_at or now, now)) if process else (None, now)
+    reason = "Completed" if code == 0 else "Error"
+    end = Terminated(exit_code=code, reason=reason, started_at=began, finished_at=ended)
     phase = "Succeeded" if code == 0 else "Failed"
     return PodStatus(
         phase=phase, container_statuses=[ContainerStatus(name="main", state=ContainerState(terminated=end))]

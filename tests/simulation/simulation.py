@@ -454,7 +454,10 @@ class Simulation:
         now = self.clock.now()
         self._write_late_lines(now)
         self.trainers.work(self.world()[Job], now)
+        begun = len(self.machines.started)
         self.machines.work(now)
+        if len(self.machines.started) > begun:  # a program begins with its ranks, however much time passes next
+            self.trainers.work(self.world()[Job], now)
 
     def go(self, actor: Actor) -> None:
         if self._asleep.get(actor.name, 0) > self.steps and not self.luck.is_out:
@@ -569,8 +572,8 @@ class Simulation:
         self._let_gangs_move()
 
     def _converge(self) -> None:
-        rounds, trouble = HEALING_ROUNDS + (ROUNDS_IN_DOUBT if self.is_doubtful else 0), ""
-        for number in range(rounds + (WAITING_ROUNDS if self.instruments else 0)):
+        strides, trouble = self._strides(), ""
+        while True:
             fault_injection.take_back_cordons(self)
             fault_injection.repair_what_does_not_end(self)
             if self.is_visited:
@@ -582,12 +585,28 @@ class Simulation:
             for controller in self.controllers:
                 self._go_controller(controller)
             self.go(self.job_controller)
-            self.pass_time(timedelta(seconds=5 if number < 20 else 60 if number < rounds else 3600))
+            stride = next(strides, None)
+            if stride is None:
+                raise Broken(f"liveness: {trouble}")
+            self.pass_time(stride)
             self.check()
             trouble = unsettled(self)
             if not trouble:
                 return
-        raise Broken(f"liveness: {trouble}")
+
+    def _strides(self) -> Iterator[timedelta]:
+        """
+        Seconds at first, then minutes. Then hours, where readings must have been good for long enough; but minutes
+        after each start of a gang: in hours without a step it would seem to hang.
+        """
+        minutes = [timedelta(minutes=1)] * (HEALING_ROUNDS + (ROUNDS_IN_DOUBT if self.is_doubtful else 0) - 20)
+        starts = len(self.watchdog.restarts)
+        yield from [timedelta(seconds=5)] * 20 + minutes
+        for _ in range(WAITING_ROUNDS if self.instruments else 0):
+            while len(self.watchdog.restarts) > starts:
+                starts = len(self.watchdog.restarts)
+                yield from minutes
+            yield timedelta(hours=1)
 
     def _let_gangs_grow(self) -> None:
         """What healthd had made smaller gets the time to grow back; where it does, it comes to rest again."""

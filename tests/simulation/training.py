@@ -120,7 +120,7 @@ class Trainers:
             is_stuck = gang in self.crash_at and run.step - run.began >= self.crash_at[gang]
             if is_stuck or run.step >= self.fails_at.get(gang, run.step + 1) or not self._could_load(gang, run):
                 for rank in ranks:
-                    rank.ends_at, rank.exit_code = now, self.exit_codes.get(gang, 1)
+                    rank.ends_at, rank.exit_code = run.since + SAVES_EVERY, self.exit_codes.get(gang, 1)
                 return
             run.since += SAVES_EVERY
             run.step += 1

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from healthd.core.api import Attempt, Cause, ChosenCheckpoint
+from healthd.core.api import Attempt, Cause, ChosenCheckpoint, ContainerState
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.recovery.actions import ClaimSpare, StartGang
 from healthd.core.recovery.came_back import held_after_return
@@ -269,5 +269,21 @@ def _again(s: Situation, causes: Sequence[Cause], *, early: bool = False) -> Dec
 
 
 def _is_early(s: Situation) -> bool:
-    """Whether the fault came while members start and load, or before they ran for `confirm_after`."""
-    return s.status.phase is Phase.STARTING or s.now - (s.status.phase_since or s.now) < s.policy.confirm_after
+    """
+    Whether the fault came while members start and load, or before they ran for `confirm_after`.
+
+    A controller that was away sees the failure late. So the times of the kubelets count, too.
+    """
+    if s.status.phase is Phase.STARTING or s.now - (s.status.phase_since or s.now) < s.policy.confirm_after:
+        return True
+    runs = [_ran(status.state, s.now) for pod in members(s.view) for status in pod.status.container_statuses]
+    longest = max((run for run in runs if run is not None), default=None)
+    return longest is not None and longest < s.policy.confirm_after
+
+
+def _ran(state: ContainerState, now: datetime) -> timedelta | None:
+    """How long a container runs or ran, None: not known."""
+    if state.running is not None:
+        return now - state.running.started_at if state.running.started_at else None
+    end = state.terminated
+    return end.finished_at - end.started_at if end is not None and end.finished_at and end.started_at else None

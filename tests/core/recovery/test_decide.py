@@ -474,6 +474,34 @@ def test_an_attempt_that_fails_early_by_itself_is_marked(cause: Cause, minutes: 
 
 
 @pytest.mark.parametrize(
+    ("runs", "early"),
+    [
+        pytest.param([1, 1], True, id="each for a minute"),
+        pytest.param([1, 11], False, id="one for longer"),
+        pytest.param([None, None], False, id="for a time that is not known"),
+    ],
+)
+def test_a_failure_that_the_controller_sees_late_is_early_by_the_times_of_the_kubelets(
+    runs: list[int | None], early: bool
+) -> None:
+    began = NOW - timedelta(hours=2)
+    ends = [began + timedelta(minutes=ran) if ran else None for ran in runs]
+    failed = [Terminated(exit_code=1, started_at=began, finished_at=end) for end in ends]
+    containers = [ContainerStatus(name="main", state=ContainerState(terminated=each)) for each in failed]
+    pods = tuple(
+        replace(pod, status=PodStatus(phase="Failed", container_statuses=[container]))
+        for pod, container in zip(RUNNING, containers, strict=True)
+    )
+    attempts = [Attempt(number=1, checkpoint=ChosenCheckpoint(path="p", step=7))]
+    recovery = a_recovery_in(Phase.CONFIRMING, attempts=attempts, phase_since=began)
+
+    again = decided(recovery, a_root(attempt=1), [SOFTWARE], pods=pods).record
+
+    assert again is not None
+    assert [attempt.failed_early for attempt in again.attempts] == [early]
+
+
+@pytest.mark.parametrize(
     ("cause", "minutes", "fell_from"),
     [
         pytest.param(SOFTWARE, 1, "/step_7", id="soon after its start"),
