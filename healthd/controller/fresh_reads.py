@@ -219,16 +219,25 @@ class FreshReader:
         return replace(view, nodes=nodes, health=health)
 
     async def _overlaid(self, kind: type[T], noticed: Mapping[str, T], names: Collection[str]) -> dict[str, T]:
+        """
+        *noticed*, with the objects of *names* as they are now.
+
+        The cluster state learns what was read. Else the next decision would read other nodes again, go back to the old
+        state of these, and two plans could take turns until the watch has caught up.
+        """
         known = dict(noticed)
         if len(names) > max(4, LIST_FROM * len(known)):
             items: list[Any] = (await self._cluster.list(kind)).items
+            for item in items:
+                self._cluster_state.upsert(item)
             return {item.metadata.name: item for item in items}
         fresh = await self._together([partial(self._get, kind, name) for name in names])
         for name, obj in zip(names, fresh, strict=True):
-            if obj is None:
-                known.pop(name, None)
-            else:
+            if obj is not None:
                 known[name] = obj
+                self._cluster_state.upsert(obj)
+            elif (gone := known.pop(name, None)) is not None:
+                self._cluster_state.remove(gone)
         return known
 
     async def _get(self, kind: type[T], name: str, namespace: str = "") -> T | None:

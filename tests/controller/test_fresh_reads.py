@@ -277,6 +277,24 @@ async def test_a_node_that_is_gone_is_not_in_the_view(scenario: NoticedGang) -> 
     assert "node-1" not in (await scenario.snapshot(recovery)).view.nodes
 
 
+async def test_a_plan_never_goes_back_to_what_was_known_of_a_node_before_it_was_read(scenario: NoticedGang) -> None:
+    for name in ("spare-1", "spare-2", "spare-3"):
+        await scenario.cluster.create(a_node(name, spare=True))
+    recovery = await scenario.set_up(Phase.RESERVING, replacements={"node-1": "spare-1", "node-0": "spare-3"})
+    await scenario.cluster.patch(Node, "spare-1", {"spec": {"unschedulable": True}})
+    await scenario.cluster.delete(Node, "spare-3")
+    await scenario.snapshot(recovery)
+    changed = {"status": {"replacements": {"node-1": "spare-2", "node-0": None}}}
+    another = await scenario.cluster.patch(
+        Recovery, recovery.metadata.name, changed, namespace="default", subresource="status"
+    )
+
+    nodes = (await scenario.snapshot(another)).view.nodes
+
+    assert nodes["spare-1"].spec.unschedulable
+    assert "spare-3" not in nodes
+
+
 def test_a_start_hinges_on_every_node_that_it_is_to_use() -> None:
     placement, replacements = {"0": "good", "1": "spare"}, {"bad": "spare"}
     recovery = a_recovery_in(Phase.STARTING, attempt=1, placement=placement, replacements=replacements)
