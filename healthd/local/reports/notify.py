@@ -254,16 +254,27 @@ async def _end(process: Process, mark: str) -> None:
 
 
 async def _post(url: str, facts: Facts) -> None:
-    """Send *facts* to *url*. Raises Failed."""
+    """
+    Send *facts* to *url*. Raises NotificationFailed.
+
+    Redirects are not followed: what answers behind one, such as a page to sign in, has not taken the facts.
+    """
     import aiohttp  # imported here: few runs post, and the import takes 0.1 s
 
     from healthd.http_errors import why_failed
 
     headers = {"Content-Type": "application/json"}
     try:
-        async with aiohttp.ClientSession() as session, session.post(url, data=body(facts), headers=headers) as answer:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, data=body(facts), headers=headers, allow_redirects=False) as answer,
+        ):
             if answer.status >= 400:
                 raise NotificationFailed(f"the server answered {answer.status} {answer.reason}")
+            if answer.status >= 300:
+                raise NotificationFailed(
+                    f"the server answered {answer.status}, which leads to another address: use that"
+                )
     except TimeoutError:
         raise
     except (aiohttp.ClientError, OSError, ValueError) as error:
