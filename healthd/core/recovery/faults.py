@@ -188,9 +188,15 @@ def _is_history(pod: Pod, present: Sequence[Pod], root: Root) -> bool:
 
     The times come from clocks of different machines. A rank that fails right at its start may seem to have failed
     before the start. Such a rank is not replaced yet, and it counts.
+
+    They are whole seconds. A gang that its user stopped and started within one loses its pods in the second in which it
+    is started: then it matters whether the pod was made before.
     """
     lost, started = _lost_at(pod), root.started_at
-    if lost is None or started is None or lost >= started:
+    if lost is None or started is None or lost > started:
+        return False
+    made = pod.metadata.creation_timestamp
+    if lost == started and (made is None or made >= started):
         return False
     replaced = any(index_of(other, root) == index_of(pod, root) and not _is_lost(other) for other in present)
     return replaced or pod.metadata.deletion_timestamp is not None

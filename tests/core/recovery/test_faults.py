@@ -227,6 +227,14 @@ def test_so_is_what_failed_before_the_user_stopped_the_gang_and_let_it_go_on() -
     assert kinds(old, successor, root=a_root(has_begun=False)) == []
 
 
+@pytest.mark.parametrize("made", [START - timedelta(seconds=1), START])
+def test_a_pod_that_goes_in_the_second_of_the_start_counts_if_that_start_made_it(made: datetime) -> None:
+    gone = a_member(1, creation_timestamp=made, deletion_timestamp=START)
+    successor = a_member(1, creation_timestamp=START)
+
+    assert bool(kinds(gone, successor, root=a_root(started_at=START))) is (made == START)
+
+
 def test_a_rank_that_fails_at_its_start_counts_also_where_its_clock_is_behind() -> None:
     failed = a_member(1, "Failed", end=Terminated(exit_code=1, finished_at=START))
 
