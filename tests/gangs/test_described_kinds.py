@@ -120,6 +120,26 @@ async def test_it_is_stopped_when_its_controller_says_so_and_not_before(cluster:
     assert (root.suspended, root.stopped, root.world) == (True, True, before.world)
 
 
+@pytest.mark.parametrize(
+    ("status", "is_stopped"),
+    [
+        ({"phase": "Suspending", **conditions("DeletingResources")}, True),
+        ({"phase": "Suspending", **conditions("ResourcesDeployed")}, False),
+        ({"phase": "Running", **conditions("DeletingResources")}, False),
+        ({"phase": "Suspended", **conditions(DeletingResources="False")}, True),
+    ],
+    ids=["its components go", "nothing was deleted yet", "it has not seen the stop", "all is gone"],
+)
+async def test_an_appwrapper_is_stopped_once_it_has_sent_its_deletions(
+    cluster: EmbeddedCluster, status: dict[str, Any], is_stopped: bool
+) -> None:
+    root = await a_gang(cluster, "AppWrapper")
+    await adapter_of("AppWrapper").stop(cluster, root, "train-1")
+    await reports(cluster, await now(cluster, "AppWrapper"), status)
+
+    assert (await found(cluster, "AppWrapper")).stopped is is_stopped
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_it_is_started_as_it_was_with_the_hint_on_every_template(cluster: EmbeddedCluster, kind: str) -> None:
     before = await a_gang(cluster, kind)

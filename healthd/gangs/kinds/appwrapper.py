@@ -12,7 +12,7 @@ APPWRAPPER = KindDescription(
     pods=(PodsDescription(at="status.componentStatus.*.podSets.*", template=()),),
     owners=("*",),
     name_label="workload.codeflare.dev/appwrapper",
-    stopped="status.phase=Suspended",
+    stopped="status.phase=Suspended or status.phase=Suspending and DeletingResources",
     succeeded=("status.phase=Succeeded",),
     failed=("status.phase=Failed",),
     traps=(
@@ -24,4 +24,10 @@ APPWRAPPER = KindDescription(
         ),
     ),
 )
-"""What it wraps cannot be changed, not even while it is stopped."""
+"""
+What it wraps cannot be changed, not even while it is stopped.
+
+In the phase Suspending it makes nothing, whatever its spec says, until all that it made is gone; the condition
+DeletingResources says that the deletions were sent. When the last pod is gone is seen by healthd itself: the controller
+looks only every five seconds, and at each change of the AppWrapper, such as the start.
+"""
