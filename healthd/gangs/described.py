@@ -86,6 +86,7 @@ class DescribedAdapter(GangAdapter[CustomObject]):
             ending=self._ending(whole),
             elastic=resizable.elastic if resizable else None,
             mounts=tuple(dict.fromkeys(mount for part in parts for mount in part.mounts)),
+            counts_ended_pods=self.description.counts_ended_pods,
             started_at=_started_at(self.description, whole, obj.metadata),
             hint_labels={} if is_marked else self._labels_of(root.ref.name),
             invalid=(*root.invalid, *self._reasons(obj.metadata, running)),

@@ -187,6 +187,13 @@ class KindDescription(Policy, frozen=True, kw_only=True):
             description="Whether pods that ended stay when it is stopped, and are never replaced: healthd deletes them."
         ),
     ] = False
+    counts_ended_pods: Annotated[
+        bool,
+        Meta(
+            description="Whether its controller takes pods that ended before the start, and are not removed yet, for "
+            "failed ones, and the whole for failed: healthd starts it when they are gone."
+        ),
+    ] = False
     traps: Annotated[tuple[Trap, ...], Meta(description="What gets in the way of a recovery.")] = ()
 
     @property

@@ -1,4 +1,9 @@
-"""The Fencing phase: lasts until each old member is proven unable to write, or a person confirms that."""
+"""
+The Fencing phase: lasts until each old member is proven unable to write, or a person confirms that.
+
+Where the root's controller counts ended pods, it also lasts until they are gone: at the start it would take one that
+its kubelet has not removed yet for a failed member, and the gang as a whole for failed.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,14 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from healthd.core.api import ANNOTATION_FENCE_OVERRIDE, FINALIZER_FENCE, FencedPod, FenceOverride
+from healthd.core.api import ANNOTATION_FENCE_OVERRIDE, FINALIZER_FENCE, FencedPod, FenceOverride, Pod
 from healthd.core.api.model import Phase
 from healthd.core.phrases import some
 from healthd.core.recovery.actions import ReleasePods, RemovePods
 from healthd.core.recovery.fence import overridden, unproven
-from healthd.core.recovery.gang import will_not_run
+from healthd.core.recovery.gang import index_of, will_not_run
 from healthd.core.recovery.situation import Decision, Situation, began
-from healthd.core.recovery.stopping import with_latecomers
+from healthd.core.recovery.stopping import OVERDUE, has_kubelet, is_overdue, with_latecomers
 
 
 def fencing(s: Situation) -> Decision:
@@ -29,7 +34,29 @@ def fencing(s: Situation) -> Decision:
     left = [p.metadata.name for p in s.view.pods if not will_not_run(p)]
     if left:
         return Decision(actions=(RemovePods(tuple(left)),), reason="their ends are proven, and no kubelet will say so")
+    if s.root.counts_ended_pods and (waits := _until_removed(s)):
+        return waits
     return s.enter(Phase.CHOOSING, _gone(s, pods))
+
+
+def _until_removed(s: Situation) -> Decision | None:
+    """Wait for the kubelets to remove the pods that are being deleted; those that no kubelet removes go at once."""
+    leaving = [pod for pod in s.view.pods if pod.metadata.deletion_timestamp is not None]
+    if forsaken := tuple(pod.metadata.name for pod in leaving if _is_forsaken(pod, s)):
+        return Decision(actions=(RemovePods(forsaken),), reason="their ends are proven, and no kubelet removes them")
+    if not leaving:
+        return None
+    names = some([s.terms.named(pod.metadata.name, index_of(pod, s.root)) for pod in leaving])
+    message = f"waiting until {names} is removed: a {s.root.ref.kind} that starts before that counts it as failed"
+    if s.now - began(s, Phase.FENCING) >= OVERDUE:
+        return s.hold(message)
+    return Decision(reason=message, recheck=OVERDUE)
+
+
+def _is_forsaken(pod: Pod, s: Situation) -> bool:
+    """Its kubelet will not remove it. Without a grace period that was done already, and a finalizer keeps it."""
+    is_forced = pod.metadata.deletion_grace_period_seconds == 0
+    return not is_forced and (is_overdue(pod, s.now) or not has_kubelet(s, pod.spec.node_name))
 
 
 def _overridden(s: Situation) -> Decision | None:

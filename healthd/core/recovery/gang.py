@@ -170,6 +170,8 @@ class Root:
     """Indexes of members whose objects are gone and that no controller creates again: the others wait without end."""
     mounts: tuple[ClaimMount, ...] = ()
     """The claims that its pods mount: a checkpoint on a claim has one path in the pods and another path here."""
+    counts_ended_pods: bool = False
+    """Whether its controller takes pods that ended before the start, and are still there, for failed members."""
     companions: Mapping[str, str] = field(default_factory=dict)
     """Further objects of the gang: name -> the uid or the version that was read."""
     template_resumes_from: str = ""

@@ -119,9 +119,9 @@ def stopping(s: Situation) -> Decision:
         return Decision(record=_bad_state(s.status), reason="a member says that its state is bad")
     if not s.stopped_by_us:
         return Decision(actions=(StopGang(s.name),), reason=f"stop the {s.terms.gang}")
-    proven = {pod.uid for pod in pods if pod.proof and not _has_kubelet(s, pod.node)}
+    proven = {pod.uid for pod in pods if pod.proof and not has_kubelet(s, pod.node)}
     alive = [pod for pod in s.view.pods if not will_not_run(pod) and pod.metadata.uid not in proven]
-    late = [_named(s, pod) for pod in alive if _is_overdue(pod, s.now)]
+    late = [_named(s, pod) for pod in alive if is_overdue(pod, s.now)]
     if len(late) < len(alive):
         return Decision(reason=f"waiting for {some([_named(s, pod) for pod in alive])} to end")
     if not s.root.stopped:
@@ -189,13 +189,13 @@ def _latecomers_since(s: Situation) -> datetime:
     return min(filter(None, (stopped - CLOCKS_DIFFER, opened)))
 
 
-def _has_kubelet(s: Situation, node_name: str) -> bool:
+def has_kubelet(s: Situation, node_name: str) -> bool:
     """Whether the node has a live kubelet, which will soon report that a pod ended."""
     node = s.view.nodes.get(node_name)
     return node is not None and is_ready(node)
 
 
-def _is_overdue(pod: Pod, now: datetime) -> bool:
+def is_overdue(pod: Pod, now: datetime) -> bool:
     """
     Whether no report of its end will come: its machine is dead, or a process in it cannot be killed. The fence must
     prove the end.

@@ -81,7 +81,12 @@ def _autoscaled(kind: str) -> Iterator[Trap]:
 
 
 def _training_job(kind: str) -> KindDescription:
-    """One of kubeflow.org/v1: all are alike. A suspend deletes every pod, also the failed ones."""
+    """
+    One of kubeflow.org/v1: all are alike. A suspend deletes every pod, also the failed ones.
+
+    A pod that is still there when the job resumes counts as failed, also one that only waits for its kubelet to remove
+    it. That is the end of an XGBoostJob, and of every job whose restartPolicy is Never.
+    """
     return KindDescription(
         api_version="kubeflow.org/v1",
         kind=kind,
@@ -95,6 +100,7 @@ def _training_job(kind: str) -> KindDescription:
         succeeded=("Succeeded",),
         failed=("Failed",),
         started="status.startTime",
+        counts_ended_pods=True,
         traps=(
             _managed_by("training-operator"),
             *_restart_policies(kind),

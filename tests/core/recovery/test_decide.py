@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -700,6 +700,49 @@ def test_a_pod_that_no_kubelet_will_ever_delete_is_removed_once_its_end_is_prove
     decision = decided(a_recovery_in(Phase.FENCING, pods=proven), a_root(**STOPPED), pods=(STUCK,))
 
     assert decision.actions == (RemovePods(("r1",)),)
+
+
+def an_ended_pod(*, grace: int = 30, asked: datetime = NOW) -> Pod:
+    """Its containers have ended, and its object is still there."""
+    deadline = asked + timedelta(seconds=grace)
+    ended = a_pod("r1", uid="u1", node="node-1", deletion_timestamp=deadline, deletion_grace_period_seconds=grace)
+    return replace(ended, status=PodStatus(phase="Failed"))
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_pod_that_its_controller_would_count_as_failed_is_gone_before_the_start(counts: bool) -> None:
+    root = a_root(**STOPPED, counts_ended_pods=counts)
+    fencing = a_recovery_in(
+        Phase.FENCING, pods=PROVEN, timeline=[TimelineEntry(phase=Phase.FENCING, at=NOW, message="")]
+    )
+
+    leaving, gone = decided(fencing, root, pods=(an_ended_pod(),)), decided(fencing, root)
+
+    assert leaving.waits is counts
+    assert leaving.reason.startswith("waiting until r1 is removed" if counts else "Choosing")
+    assert entered(gone)[0] is Phase.CHOOSING
+
+
+@pytest.mark.parametrize(
+    ("pod", "conditions"),
+    [
+        pytest.param(an_ended_pod(), [], id="its node is silent"),
+        pytest.param(an_ended_pod(asked=NOW - timedelta(minutes=2)), None, id="its kubelet does not do it"),
+    ],
+)
+def test_one_that_no_kubelet_removes_is_removed_for_that(pod: Pod, conditions: list[Any] | None) -> None:
+    fencing = a_recovery_in(Phase.FENCING, pods=PROVEN)
+    nodes = {**NODES, **({} if conditions is None else {"node-1": a_node("node-1", conditions=conditions)})}
+    view = GangView(root=a_root(**STOPPED, counts_ended_pods=True), pods=(pod,), nodes=nodes)
+
+    assert decide(fencing, view, [], POLICY, NOW).actions == (RemovePods(("r1",)),)
+
+
+def test_one_that_a_finalizer_keeps_is_removed_once_and_then_holds_the_start() -> None:
+    root = a_root(**STOPPED, counts_ended_pods=True)
+    kept = an_ended_pod(grace=0, asked=NOW - timedelta(hours=1))
+
+    assert entered(decided(a_recovery_in(Phase.FENCING, pods=PROVEN), root, pods=(kept,)))[0] is Phase.HELD
 
 
 def test_it_is_not_waited_for_either() -> None:
