@@ -2,13 +2,15 @@
 From a broken GPU to a gang of each kind that runs again: `python -m tests.bench.kubernetes_kinds [KIND …] [--rounds N]`
 
 A gang of four of each kind with its real controller, on simulated nodes. The floor is what a person could do at best:
-stop the gang as its user does, wait until no pod of it lives, start it, wait until all run. healthd has to do more in
-the same time: judge the record, cordon, record each phase, see every pod end, look for a checkpoint, and claim a spare.
-Floor and healthd take turns, with the same gang. `healthd controller` runs as a process of its own with the shipped
-rights, the agents as a fleet.
+stop the gang as its user does, wait until no pod of it is there, start it, wait until all run. healthd has to do more
+in the same time: judge the record, cordon, record each phase, see every pod end, look for a checkpoint, and claim a
+spare. Floor and healthd take turns, with the same gang. `healthd controller` runs as a process of its own with the
+shipped rights, the agents as a fleet.
 
 Pods of this machine start and end at once. `--stopping S` and `--starting S` let each take as many seconds, as the pods
-of a real job do.
+of a real job do, and `--leaving S` is how long the object of a pod stays after its containers have ended: a kubelet
+unmounts its volumes first. Before each turn the gang runs for `--resting S` seconds: an operator that looks again
+seconds after a change would else be caught awake by the one turn, and asleep by the other.
 
 The floor's clock runs from before the first patch, healthd's from before the agent is handed the kernel record; both
 stop when a watch has told that the last new pod is Running.
@@ -38,6 +40,7 @@ from healthd.core.config import LogFormat, LogLevel
 from healthd.telemetry.logs import configure
 from tests.bench._figures import machine, spread
 from tests.bench._lab import DEPLOY, a_lab
+from tests.bench.kubernetes_restart import phases
 from tests.deploy.accounts import bind_controller
 from tests.gangs.recoveries.gangs import PLAYED
 from tests.gangs.recoveries.stage import NEXT, Stage
@@ -50,6 +53,7 @@ from tests.lab.simulated import SimulatedNodes
 
 GOAL = 1.2
 STOPPING_TAKES, STARTING_TAKES = "lab.healthd.dev/stopping-takes", "lab.healthd.dev/starting-takes"
+LEAVING_TAKES = "lab.healthd.dev/leaving-takes"
 """Annotations of pods: tests/lab/stages.yaml."""
 ALL = ["Job", "StatefulSet", *PLAYED]
 
@@ -61,6 +65,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--stopping", type=float, default=0.0, metavar="S", help="seconds that a pod takes to end")
     parser.add_argument("--starting", type=float, default=0.0, metavar="S", help="seconds until a pod runs")
+    parser.add_argument("--leaving", type=float, default=0.0, metavar="S", help="seconds until its object goes then")
+    parser.add_argument("--resting", type=float, default=0.0, metavar="S", help="seconds that it runs before each turn")
     args = parser.parse_args()
     if unknown := set(args.kinds) - set(ALL):
         parser.error(f"no such kind: {', '.join(sorted(unknown))}")
@@ -73,11 +79,16 @@ def main() -> int:
             controllers.only(KINDS[kind].controllers)
             _know_all_kinds(control_plane)
             try:
-                found = figures(kind, asyncio.run(measure(kind, args, control_plane, nodes, token)))
+                found = asyncio.run(measure(kind, args, control_plane, nodes, token))
             except AssertionError as why:  # such as a kind that does not run again after it was stopped by hand
                 found = {"kind": kind, "not measured": str(why)}
             print(json.dumps(found), flush=True)
-    pods = {"stopping takes": args.stopping, "starting takes": args.starting}
+    pods = {
+        "stopping takes": args.stopping,
+        "leaving takes": args.leaving,
+        "starting takes": args.starting,
+        "runs before a turn": args.resting,
+    }
     print(json.dumps({"clock": CLOCK, "pods": pods, "goal": f"at most {GOAL} times the floor", "machine": machine()}))
     return 0
 
@@ -108,8 +119,8 @@ def _know_all_kinds(control_plane: ControlPlane) -> None:
 
 async def measure(
     kind: str, args: argparse.Namespace, control_plane: ControlPlane, nodes: SimulatedNodes, token: str
-) -> dict[str, list[float]]:
-    """Seconds of each round, by hand and by healthd."""
+) -> dict[str, Any]:
+    """Of one kind: seconds of each round, by hand and by healthd, and of each phase."""
     clock = SystemClock()
     connection = from_kubeconfig(control_plane.kubeconfig, clock=clock)
     with tempfile.TemporaryDirectory() as folder:
@@ -120,7 +131,9 @@ async def measure(
         ):
             stage = Stage(kind, scenario, replicas, Path(folder) / "saved")
             try:
-                return await _take_turns(stage, args)
+                taken = await _take_turns(stage, args)
+                in_phases = phases([each.status.timeline for each in scenario.recoveries()])
+                return {**figures(kind, taken), "where the time goes": in_phases}
             except BaseException:
                 print(stage.describe(), file=sys.stderr)
                 raise
@@ -128,10 +141,12 @@ async def measure(
 
 async def _take_turns(stage: Stage, args: argparse.Namespace) -> dict[str, list[float]]:
     taken: dict[str, list[float]] = {"by hand": [], "healthd": []}
-    pace = {STOPPING_TAKES: args.stopping, STARTING_TAKES: args.starting}
+    pace = {STOPPING_TAKES: args.stopping, LEAVING_TAKES: args.leaving, STARTING_TAKES: args.starting}
     await stage.play(spares=args.rounds, notes={key: f"{seconds}s" for key, seconds in pace.items() if seconds})
     for attempt in range(1, args.rounds + 1):
+        await asyncio.sleep(args.resting)
         taken["by hand"].append(await by_hand(stage))
+        await asyncio.sleep(args.resting)
         taken["healthd"].append(await by_healthd(stage, attempt))
     return taken
 
@@ -142,7 +157,7 @@ async def by_hand(stage: Stage) -> float:
     path = _path(stage)
     began = time.monotonic()
     await asyncio.to_thread(_patch, stage, path, kind.stop)
-    await scenario.until("no pod to live", lambda: not scenario.living())
+    await scenario.until("no pod to be there", lambda: not any(map(scenario.gang.is_member, scenario.pods())))
     await asyncio.to_thread(_patch, stage, path, kind.start)
     await scenario.until("all pods to run", lambda: _all_run(stage))
     return time.monotonic() - began

@@ -8,6 +8,10 @@ checkpoint, and claim a spare. Floor and healthd take turns, in the same lab, wi
 runs as a process of its own, the agents as a fleet; of more than 256 nodes only the first 32 have one, because this
 process could not play thousands.
 
+What healthd costs beside that: processor time and memory of the controller, and the requests that the API server
+answered from the fault to the last pod that runs, by its own count, beside those of the floor. The agents are in that
+count.
+
 The floor's clock runs from before the first patch, healthd's from before the agent is handed the kernel record; both
 stop when a watch has told that the last of N new pods is Running.
 """
@@ -18,12 +22,14 @@ import argparse
 import asyncio
 import io
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -42,6 +48,7 @@ from healthd.core.config import LogFormat, LogLevel, QuarantinePolicy
 from healthd.telemetry.logs import configure
 from tests.bench._figures import machine, spread
 from tests.bench._lab import DEPLOY, a_lab, controller_process
+from tests.bench.kubernetes_idle import answered, cpu_seconds
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fleet import FALLEN_OFF, connected, fleet
 from tests.lab.jobset import start_jobset
@@ -100,23 +107,38 @@ def main() -> int:
         control_plane.kubectl(
             "taint", "nodes", *nodes.add(SPARES, labels={LABEL_SPARE: "true"}), f"{LABEL_SPARE}=:NoSchedule"
         )
-        with controller_process(control_plane, CONFIG):
+        with controller_process(control_plane, CONFIG) as process:
             try:
-                taken, in_phases = asyncio.run(measure(control_plane, args))
+                found = asyncio.run(measure(control_plane, process, args))
             except BaseException:
                 print(control_plane.kubectl("get", "recoveries", "-o", "yaml"), file=sys.stderr)
                 print((control_plane.directory / "controller.log").read_text()[-5000:], file=sys.stderr)
                 raise
-    print(json.dumps(report(args, taken, in_phases), indent=2))
+    print(json.dumps(report(args, found), indent=2))
     return 0
 
 
-async def measure(
-    control_plane: ControlPlane, args: argparse.Namespace
-) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Seconds of each round, by hand and by healthd, and of each phase."""
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """All rounds."""
+
+    taken: Mapping[str, list[float]]
+    """Seconds of each round, by hand and by healthd."""
+    requests: Mapping[str, list[float]]
+    """Answers of the API server in each round."""
+    cpu: Sequence[float]
+    """Seconds of the controller in each of healthd's rounds."""
+    memory_mb: Mapping[str, int]
+    """Of the controller: before the first round, and the most that it had."""
+    in_phases: Mapping[str, float]
+
+
+async def measure(control_plane: ControlPlane, process: subprocess.Popen[bytes], args: argparse.Namespace) -> Measured:
+    """Floor and healthd in turns."""
     taken: dict[str, list[float]] = {"by hand": [], "healthd": []}
+    requests: dict[str, list[float]] = {"by hand": [], "healthd": []}
     stops: list[float] = []
+    cpu: list[float] = []
     async with connected(control_plane) as theirs, connected(control_plane) as cluster:
         gang = Gang(cluster=cluster, pods=args.pods, is_jobset=args.jobset)
         control_plane.apply(json.dumps(gang.manifest()))
@@ -124,19 +146,38 @@ async def measure(
         names = sorted(node.metadata.name for node in (await cluster.list(Node)).items)
         played = names[: WITH_AGENT if len(names) > MANY else None]
         async with fleet(theirs, played, QuarantinePolicy(budget=2 * args.rounds)) as members:
+            at_rest = memory_mb(process, "VmRSS")
             for _ in range(args.rounds):
+                before = await asyncio.to_thread(answered, control_plane)
                 stop, start_again = await by_hand(gang)
                 taken["by hand"].append(stop + start_again)
                 stops.append(stop)
+                after = await asyncio.to_thread(answered, control_plane)
+                requests["by hand"].append(after - before)
                 old = {pod.metadata.uid: pod for pod in await present(gang)}
-                start = time.monotonic()
                 victim = next(pod.spec.node_name for pod in old.values() if pod.spec.node_name in members)
+                before, busy = await asyncio.to_thread(answered, control_plane), cpu_seconds(process)
+                start = time.monotonic()
                 members[victim].hear(FALLEN_OFF)
                 await all_running(gang, set(old))
                 taken["healthd"].append(time.monotonic() - start)
+                cpu.append(cpu_seconds(process) - busy)
+                requests["healthd"].append(await asyncio.to_thread(answered, control_plane) - before)
                 await recovered(gang)
         in_phases = phases([each.status.timeline for each in (await cluster.list(Recovery)).items])
-    return taken, {"by hand, until none is left": round(median(stops), 3), **in_phases}
+    return Measured(
+        taken=taken,
+        requests=requests,
+        cpu=cpu,
+        memory_mb={"before": at_rest, "peak": memory_mb(process, "VmHWM")},
+        in_phases={"by hand, until none is left": round(median(stops), 3), **in_phases},
+    )
+
+
+def memory_mb(process: subprocess.Popen[bytes], what: str) -> int:
+    """A line of its status, such as VmRSS."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
+    return int(status[what].split()[0]) // 1024
 
 
 def phases(timelines: Sequence[Sequence[TimelineEntry]]) -> dict[str, float]:
@@ -237,11 +278,10 @@ def indexed(pods: int) -> Mapping[str, Any]:
     }
 
 
-def report(
-    args: argparse.Namespace, taken: Mapping[str, list[float]], in_phases: Mapping[str, float]
-) -> dict[str, Any]:
+def report(args: argparse.Namespace, found: Measured) -> dict[str, Any]:
     """With the clock and the machine."""
-    figures = {name: spread(seconds) for name, seconds in taken.items()}
+    figures = {name: spread(seconds) for name, seconds in found.taken.items()}
+    more = median(found.requests["healthd"]) - median(found.requests["by hand"])
     return {
         "clock": {
             "start": "by hand: before the patch that suspends; healthd: before the agent is handed the record",
@@ -251,10 +291,12 @@ def report(
         "kind": "JobSet" if args.jobset else "Job",
         "pods": args.pods,
         **figures,
-        "rounds": taken,
-        "where the time goes": in_phases,
+        "rounds": found.taken,
+        "where the time goes": found.in_phases,
         "ratio of medians": round(figures["healthd"]["p50"] / figures["by hand"]["p50"], 2),
         "goal": "at most 1.2 times the floor",
+        "answers of the API server": {**found.requests, "more with healthd, a pod": round(more / args.pods, 2)},
+        "controller": {"cpu_s": [round(each, 2) for each in found.cpu], "memory_mb": found.memory_mb},
         "machine": machine(),
     }
 
