@@ -166,8 +166,8 @@ async def newest_checkpoint_is_torn(stage: Stage) -> None:
 
 
 async def ignores_sigterm(stage: Stage) -> None:
-    """No new pod begins before the last old one has ended."""
-    await stage.play(notes={"lab.healthd.dev/stopping-takes": SLOW})
+    """No new pod begins before the last old one has ended, and no operator sees an old one that is not removed yet."""
+    await stage.play(notes={"lab.healthd.dev/stopping-takes": SLOW, "lab.healthd.dev/leaving-takes": SLOW})
     bad = stage.node_of_other()
 
     stage.scenario.break_gpu(bad)

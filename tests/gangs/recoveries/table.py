@@ -15,6 +15,7 @@ EVERY_DAY = {
     ("PyTorchJob", "node of a member"),
     ("PyTorchJob", "smaller, and grown back"),
     ("TFJob", "SIGTERM ignored"),
+    ("XGBoostJob", "SIGTERM ignored"),
     ("XGBoostJob", "while it starts"),
     ("PaddleJob", "killed while stopping"),
     ("JAXJob", "killed while starting"),
