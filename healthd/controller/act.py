@@ -114,7 +114,8 @@ async def perform(
 
 
 def _named(view: GangView, names: Collection[str]) -> list[Pod]:
-    return [pod for pod in view.pods if pod.metadata.name in names]
+    wanted = frozenset(names)
+    return [pod for pod in view.pods if pod.metadata.name in wanted]
 
 
 async def _expect_unchanged(cluster: Cluster, recovery: Recovery) -> None:
