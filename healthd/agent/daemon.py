@@ -30,6 +30,7 @@ from healthd.cluster.port import Cluster, ClusterError, Unusable
 from healthd.core.api import Device, KernelLogCursor, Nic, PodRhythm
 from healthd.core.backoff import Backoff, Jitter
 from healthd.core.config import Config
+from healthd.core.config.gangs import StragglerMode
 from healthd.core.diagnosis.blindness import expected_by
 from healthd.core.diagnosis.klog import parse_message
 from healthd.core.diagnosis.readings import Sample
@@ -201,7 +202,9 @@ class AgentDaemon:
         )
         if self._sources.pod_usages is None:
             return [pods]
-        sampler = RhythmSampler(self._sources.pod_usages, self._sources.ask_processes)
+        with_work = self._config.hang.stragglers is StragglerMode.REPORT
+        usages, ask = self._sources.pod_usages, self._sources.ask_processes
+        sampler = RhythmSampler(usages, ask, self._jitter, with_work=with_work)
         rhythms = Poll(
             name="rhythms",
             every=lambda: sampler.every,

@@ -31,7 +31,7 @@ from healthd.core.diagnosis.readings import NODE, RecordBatch, Sample
 from healthd.core.diagnosis.signals.peers import BELOW_PEERS, peers_sample
 from healthd.core.node import quarantine
 from healthd.core.node.pod_liveness import PodLives, PodTasks
-from healthd.core.node.reporting import quiet_pods
+from healthd.core.node.reporting import quiet_pods, works_differently
 
 RHYTHMS_LAST = timedelta(minutes=1)
 """What pods do is unknown when they were not sampled for longer, as when a read does not return."""
@@ -153,12 +153,15 @@ class NodeState:
         return (before.live, before.gone) != (self._lives.live, self._lives.gone)
 
     def ingest_rhythms(self, rhythms: Sequence[PodRhythm], now: datetime) -> bool:
-        """Record what the pods do. True when one fell silent or works again, so that the agent should report it."""
+        """
+        Record what the pods do. True when one fell silent, works again, or works more or less than before, so that the
+        agent should report it.
+        """
         self._rhythms_at = now
         before, known = self._status.rhythms, list(rhythms)
         if known != before:
             self._status = msgspec.structs.replace(self._status, rhythms=known)
-        return quiet_pods(before) != quiet_pods(known)
+        return quiet_pods(before) != quiet_pods(known) or (known != before and works_differently(known))
 
     def ingest_node(self, node: Node, now: datetime) -> None:
         """Read from *node* which devices it should have and when it was repaired. Clear what people or time clear."""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from healthd.core.api import PodRhythm
 from healthd.core.api.health import PodProcess
-from healthd.core.backoff import Jitter
+from healthd.core.backoff import Jitter, no_jitter
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
 from healthd.core.node.reporting import quiet_pods
@@ -50,12 +50,18 @@ def ask_none(uids: Collection[str]) -> Mapping[str, PodProcess]:  # noqa: ARG001
 
 
 class RhythmSampler:
-    """Samples the pods that are busy enough. Its calls block and come from one thread at a time."""
+    """
+    Samples the pods that are busy enough. Its calls block and come from one thread at a time.
 
-    def __init__(self, usages: Usages, ask: AskProcesses = ask_none) -> None:
+    *with_work*: their work is published, too, for the comparison with others of their gang.
+    """
+
+    def __init__(
+        self, usages: Usages, ask: AskProcesses = ask_none, jitter: Jitter = no_jitter, *, with_work: bool = True
+    ) -> None:
         self._usages = usages
         self._ask = ask
-        self._rhythms = PodRhythms()
+        self._rhythms = PodRhythms(late=WITHIN * jitter() if with_work else None)
         self._chosen_at: datetime | None = None
 
     @property

@@ -28,6 +28,7 @@ from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.fleet.fabric import Rails
 from healthd.controller.fleet.hardware_histories import HardwareHistories
 from healthd.controller.fleet.peers import Peers
+from healthd.controller.fleet.stragglers import Stragglers
 from healthd.controller.ports import Checkpoints, Looker
 from healthd.controller.reconciler import Reconciler
 from healthd.controller.remediation.loop import Remediations
@@ -198,15 +199,17 @@ class ControllerDaemon:
         )
         controller = Reconciler(dependencies, self._config, cluster_state=self.cluster_state)
         queue = WorkQueue(controller, self._clock, self._wake, self._informers.trouble)
+        stragglers = self._stragglers()
         self.metrics.leading.set(1)
         try:
             async with asyncio.TaskGroup() as group:
                 if self._looker is not None:
                     group.create_task(self._prechecks(self._looker).run(), name="prechecks")
                 if self._sinks:
-                    group.create_task(self._alerts().run(), name="alerts")
+                    group.create_task(self._alerts(stragglers).run(), name="alerts")
                 group.create_task(self._rails().run(), name="rails")
                 group.create_task(self._peers().run(), name="peers")
+                group.create_task(stragglers.run(), name="stragglers")
                 if self._heartbeat is not None:
                     group.create_task(self._beats(self._heartbeat, queue).run(), name="heartbeat")
                 group.create_task(self._histories().run(), name="histories")
@@ -231,6 +234,18 @@ class ControllerDaemon:
     def _peers(self) -> Peers:
         return Peers(
             self._cluster, self._clock, self.cluster_state, self.metrics, self._announcer, self._informers.trouble
+        )
+
+    def _stragglers(self) -> Stragglers:
+        return Stragglers(
+            self._cluster,
+            self._clock,
+            self.cluster_state,
+            self._adapters,
+            self._config.hang,
+            self.metrics,
+            self._announcer,
+            self._informers.trouble,
         )
 
     def _histories(self) -> HardwareHistories:
@@ -258,7 +273,7 @@ class ControllerDaemon:
             together=in_parallel(),
         )
 
-    def _alerts(self) -> Alerts:
+    def _alerts(self, stragglers: Stragglers) -> Alerts:
         return Alerts(
             self._cluster,
             self._clock,
@@ -273,6 +288,7 @@ class ControllerDaemon:
             trouble=self._informers.trouble,
             jitter=self._jitter,
             hang=self._config.hang,
+            stragglers=stragglers.present,
         )
 
     def _prechecks(self, looker: Looker) -> Prechecks:

@@ -34,6 +34,7 @@ from healthd.core.api import (
     ANNOTATION_SILENCE,
     ANNOTATION_STOPPED_AT,
     ANNOTATION_STOPPED_BY,
+    ANNOTATION_STRAGGLERS,
     LABEL_RESTARTED,
     TAINT_RESERVED,
     GangRef,
@@ -46,6 +47,7 @@ from healthd.core.api.save_stats import NO_SAVES, Saves
 from healthd.core.config import parse_duration
 from healthd.core.config.gangs import SilenceMode
 from healthd.core.hang.silence import Silence
+from healthd.core.hang.stragglers import Straggler
 from healthd.core.recovery.gang import GangOptions, Root, StartHint
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.core.recovery.spares import reservation
@@ -118,6 +120,7 @@ def metadata_of_root(kind: str, meta: ObjectMeta) -> Root:
         progress=_remembered(notes.get(ANNOTATION_PROGRESS), Progress) or NO_PROGRESS,
         saves=_remembered(notes.get(ANNOTATION_SAVES), Saves) or NO_SAVES,
         silence=_remembered(notes.get(ANNOTATION_SILENCE), Silence),
+        stragglers=_remembered(notes.get(ANNOTATION_STRAGGLERS), tuple[Straggler, ...]) or (),
         gpu_time=_remembered(notes.get(ANNOTATION_GPU_TIME), GpuTime),
         created_at=meta.creation_timestamp,
         invalid=tuple(notes.invalid),

@@ -8,14 +8,20 @@ host for a part of the step, then all exchange gradients. The step ends with the
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import sqrt
 from typing import NamedTuple
 
+from healthd.agent.rhythms import WITHIN
+from healthd.core.api.health import MOST_WINDOWS, PodWork
+from healthd.core.hang.gang_work import GangWork, RankWork
 from healthd.core.hang.stragglers import Straggler, StragglerDetector
 from healthd.core.hang.work_share import ShareWindow, WorkShare
+from healthd.core.node.reporting import WORK_AFTER, WORK_CHANGED_AFTER
+from healthd.core.node.work_changes import has_changed
 from tests.fakes import START
 
 WINDOW = 15.0
@@ -163,6 +169,50 @@ def reported(gang: Gang, count: int, slow: Slow | None = None) -> list[tuple[flo
         begun = [each for each in detector.add(window) if each.ended_at is None]
         found += [((window.end - START).total_seconds(), each) for each in begun]
     return found
+
+
+class PodGang:
+    """
+    The same gang as pods of one rank, each on a node of its own, as their agents publish it and the controller sees it.
+
+    A rank that works all the time uses one core. Control groups are taken to count no waits for a processor.
+    """
+
+    def __init__(self, gang: Gang, seed: int) -> None:
+        self._gang = gang
+        self._dice = random.Random(seed)
+        self.writes = 0
+        """Of all agents."""
+        self._windows: list[deque[float]] = [deque(maxlen=MOST_WINDOWS) for _ in range(RANKS)]
+        self._late = [WITHIN * self._dice.random() for _ in range(RANKS)]
+        self._wrote = [START - WORK_AFTER * self._dice.random() for _ in range(RANKS)]
+        self._published: dict[str, RankWork] = {}
+
+    def reported(self, count: int, slow: Slow | None = None) -> list[tuple[float, Straggler]]:
+        """What is reported in *count* windows: seconds after the start, and the rank."""
+        found, work = list[tuple[float, Straggler]](), None
+        for window in self._gang.windows(count, slow):
+            for rank, windows in enumerate(self._windows):
+                windows.append(round(window.shares[str(rank)].ran, 3))
+            for later in range(0, round(WINDOW), 5):  # an agent may have to wait before it writes again
+                for rank in range(RANKS):
+                    self._write(rank, window.end, timedelta(seconds=later))
+            if len(self._published) < RANKS:
+                continue
+            work = work or GangWork(self._published)
+            now = window.end + timedelta(seconds=WINDOW)
+            begun = [each for each in work.observe(self._published, now) if each.ended_at is None]
+            found += [((now - START).total_seconds(), each) for each in begun]
+        return found
+
+    def _write(self, rank: int, end: datetime, later: timedelta) -> None:
+        known, now = self._published.get(str(rank)), end + self._late[rank] + later
+        if known is not None and known.work.end == end:
+            return
+        work = PodWork(end=end, seconds=round(WINDOW), cores=list(self._windows[rank]))
+        if now - self._wrote[rank] >= (WORK_CHANGED_AFTER if has_changed(work) else WORK_AFTER):
+            self._published[str(rank)] = RankWork(str(rank), work, now)
+            self._wrote[rank], self.writes = now, self.writes + 1
 
 
 def begin_of(slow: Slow) -> datetime:

@@ -6,6 +6,10 @@ gang becomes slow after half an hour, or is slow from its start. The clock start
 the end of the window in which it is named. It stands while rank 0 evaluates or saves alone: no rank is slow then. Both
 are in the model's time. The model is `_straggler_model.py`.
 
+`--pods` takes the same gangs as pods of one rank, each on a node of its own: their agents publish now and then, as the
+real ones decide it, and the clock ends with the comparison by the controller. Those that are slow from the start are
+not seen then.
+
 `--real SECONDS` starts the demo's trainer under `healthd run` instead, with one rank that becomes slow after two
 minutes. The clock starts then, and ends at the timestamp of the warning in healthd's log.
 """
@@ -23,8 +27,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from healthd.core.hang.stragglers import Straggler
 from tests.bench._figures import machine, spread
-from tests.bench._straggler_model import A_DAY, RANKS, WINDOW, Gang, Slow, reported
+from tests.bench._straggler_model import A_DAY, RANKS, WINDOW, Gang, PodGang, Slow, reported
 from tests.bench.hangs import events, time_of
 
 SCRIPT = Path(__file__).with_name("_slow_trainer.py")
@@ -34,55 +39,71 @@ HEALTHY = 120
 """Windows before a rank becomes slow: half an hour."""
 AFTER = 40
 """Windows in which it may be named: ten minutes."""
-SOON = 120.0
+LIMITS = (120.0, 180.0, 300.0, 600.0)
+"""Seconds within which it is named: the figures."""
 SIZES = (0.1, 0.15, 0.2, 0.5)
 KINDS = ("another rank", "rank 0", "from the start")
 """Which rank becomes slow after half an hour, or that one other than 0 has been slow from the start."""
 
 
-def false_reports(nodes: int, days: float, seed: int, drift: float, seconds: float) -> dict[str, Any]:
+def false_reports(nodes: int, days: float, seed: int, drift: float, seconds: float, *, pods: bool) -> dict[str, Any]:
     """Reports of healthy gangs, one on each node. Ends early after *seconds*."""
-    until, done, false = time.monotonic() + seconds, 0, list[dict[str, Any]]()
+    until, done, writes, false = time.monotonic() + seconds, 0, 0, list[dict[str, Any]]()
     for number in range(nodes):
         if time.monotonic() > until:
             break
-        found = reported(Gang(seed + number, drift), round(days * A_DAY))
+        found, written = _reports(Gang(seed + number, drift), round(days * A_DAY), None, number, pods=pods)
         false += [{"seed": seed + number, "hours": round(at / 3600, 2), "rank": each.rank} for at, each in found]
-        done += 1
-    node_days = done * days
+        done, writes = done + 1, writes + written
+    gang_days = done * days
+    node_days = gang_days * RANKS if pods else gang_days
     rate = 1000 * len(false) / node_days if node_days else 0.0
     upper = 1000 * 3.0 / node_days if node_days and not false else None
     return {
+        "gang days": round(gang_days, 1),
         "node days": round(node_days, 1),
         "false reports": len(false),
         "a day and 1,000 nodes": round(rate, 3),
         "95% below, where none was seen": upper and round(upper, 3),
+        "writes of a node in an hour": round(writes / (24 * node_days), 1) if pods and node_days else None,
         "first": false[:10],
     }
 
 
-def injected(count: int, by: float, seed: int, drift: float, *, kind: str) -> dict[str, Any]:
+def injected(count: int, by: float, seed: int, drift: float, *, kind: str, pods: bool) -> dict[str, Any]:
     """How soon a rank that is slow *by* of a step is named. *kind* is one of `KINDS`."""
     from_start = kind == "from the start"
-    dice, named, wrong = random.Random(seed), list[float](), 0
+    dice, named, wrong, sizes = random.Random(seed), list[float](), 0, list[float]()
     for number in range(count):
         begin = 0.0 if from_start else HEALTHY + dice.random()
         slow = Slow(0 if kind == "rank 0" else dice.randrange(1, RANKS), by, begin)
         gang = Gang(seed + number, drift)
-        found = reported(gang, int(begin) + AFTER, slow)
-        ends = [at for at, each in found if each.rank == str(slow.rank) and at > begin * WINDOW]
-        right = [at - begin * WINDOW - sum(gang.paused[int(begin) : round(at / WINDOW)]) for at in ends]
+        found, _ = _reports(gang, int(begin) + AFTER, slow, number, pods=pods)
+        hits = [(at, each) for at, each in found if each.rank == str(slow.rank) and at > begin * WINDOW]
+        right = [at - begin * WINDOW - sum(gang.paused[int(begin) : round(at / WINDOW)]) for at, _ in hits]
         wrong += any(each.rank != str(slow.rank) for _, each in found)
         named += right[:1]
+        sizes += [each.slower for _, each in hits[:1]]
     return {
         "slower by": by,
         "kind": kind,
         "runs": count,
         "named": len(named),
-        "within 2 min": round(sum(each <= SOON for each in named) / count, 4),
+        **{f"within {limit / 60:.0f} min": round(sum(each <= limit for each in named) / count, 4) for limit in LIMITS},
         "another rank named": wrong,
         "seconds": spread(named or [-1]),
+        "said to be slower by": spread(sizes or [-1]),
     }
+
+
+def _reports(
+    gang: Gang, windows: int, slow: Slow | None, seed: int, *, pods: bool
+) -> tuple[Sequence[tuple[float, Straggler]], int]:
+    """What is reported, and how often agents wrote."""
+    if not pods:
+        return reported(gang, windows, slow), 0
+    published = PodGang(gang, seed)
+    return published.reported(windows, slow), published.writes
 
 
 def real(by: float, seconds: float, ranks: int, pace: float, seed: int) -> dict[str, Any]:
@@ -116,6 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no further node begins after that")
+    parser.add_argument("--pods", action="store_true", help="as pods on Kubernetes, each on a node of its own")
     parser.add_argument("--real", type=float, default=0.0, metavar="SECONDS", help="a real run instead of the model")
     parser.add_argument("--by", type=float, default=0.2, help="how much slower, in a real run")
     parser.add_argument("--ranks", type=int, default=4)
@@ -126,8 +148,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps({"unit": "s", "seed": args.seed, **seen, "machine": machine()}, indent=2))
         return 0
     sizes = [(by, kind) for kind in KINDS for by in SIZES] if args.injected else []
-    found = [injected(args.injected, by, args.seed, args.drift, kind=kind) for by, kind in sizes]
-    healthy = false_reports(args.nodes, args.days, args.seed + 10**6, args.drift, args.seconds)
+    seed, drift, pods = args.seed, args.drift, args.pods
+    found = [injected(args.injected, by, seed, drift, kind=kind, pods=pods) for by, kind in sizes]
+    healthy = false_reports(args.nodes, args.days, seed + 10**6, drift, args.seconds, pods=pods)
     figures = {"seed": args.seed, "drift": args.drift, "healthy": healthy, "injected": found}
     print(json.dumps({"unit": "s, of the model", **figures, "machine": machine()}, indent=2))
     return 0

@@ -46,6 +46,7 @@ EXPORTED_BY: Mapping[str, tuple[str, ...]] = {
         "gang_held_since",
         "gang_recovery_since",
         "gang_silent_since",
+        "gang_straggler_since",
         "gang_gave_up",
         "recoveries",
         "recovery_detection_seconds",

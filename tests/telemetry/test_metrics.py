@@ -21,6 +21,7 @@ from healthd.telemetry.metrics import (
     HeldGang,
     Metrics,
     RecoveringGang,
+    SlowRank,
 )
 from tests.core.gangs import a_root
 
@@ -60,6 +61,7 @@ CONTRACT = {
     "healthd_gang_held_since_timestamp_seconds": {"namespace", "gang", "reason"},
     "healthd_gang_recovery_since_timestamp_seconds": {"namespace", "gang", "phase"},
     "healthd_gang_silent_since_timestamp_seconds": {"namespace", "gang"},
+    "healthd_gang_straggler_since_timestamp_seconds": {"namespace", "gang", "rank", "node"},
     "healthd_gang_step": {"namespace", "gang"},
     "healthd_heartbeat_heard_timestamp_seconds": set(),
     "healthd_heartbeats_total": {"result"},
@@ -155,6 +157,7 @@ def test_the_names_and_labels_are_the_contract(metrics: Metrics) -> None:
     metrics.show_standstills([HeldGang("default", "g", Hold.SPARE, NOW)], [GivenUpGang("default", "h", NOW)])
     metrics.show_recovering([RecoveringGang("default", "i", Phase.STOPPING, NOW)])
     metrics.show_hanging([HangingGang("default", "j", NOW)])
+    metrics.show_stragglers([SlowRank("default", "k", "3", "n1", NOW)])
     metrics.show_quarantined({"n1": NOW})
     metrics.know_hands([])
     metrics.show_remediations({}, {"n1": NOW})

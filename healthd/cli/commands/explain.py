@@ -49,7 +49,6 @@ from healthd.core.report.explain_text import (
 from healthd.core.report.gpu_time_text import gpu_time_lines
 from healthd.core.report.silence_text import silence_lines
 from healthd.local.hang.record import HangRecord, record_of
-from healthd.local.hang.stragglers import stragglers_of
 from healthd.local.state.folder import option_of, runs_dir
 
 T = TypeVar("T", Node, NodeHealth)
@@ -169,7 +168,7 @@ async def _read(args: argparse.Namespace) -> Recorded:
     is_newest = gang is not None and _is_newest(gang, chosen, known)
     silence = silence_lines(gang, SystemClock().now()) if gang and is_newest else []
     hang = record_of(notes, gang.silence) if gang else None
-    stragglers = straggler_lines(stragglers_of(notes)) if is_newest else []
+    stragglers = straggler_lines(gang.stragglers) if gang and is_newest else []
     return Recorded(
         found.name, found.state, chosen, nodes, health, gang, stake, lines, silence, hang, ranks, stragglers
     )

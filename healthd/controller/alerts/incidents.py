@@ -32,12 +32,15 @@ from healthd.core.alerts.hangs import hang_problems, hanging
 from healthd.core.alerts.incidents import incidents_now
 from healthd.core.alerts.nodes import node_problems
 from healthd.core.alerts.problem import Problem
+from healthd.core.alerts.stragglers import straggler_problems
 from healthd.core.alerts.wording import Context
 from healthd.core.api import Recovery
 from healthd.core.api.incidents import Severity
 from healthd.core.api.model import ENDED
 from healthd.core.backoff import Jitter, no_jitter
 from healthd.core.config import AlertsPolicy, HangPolicy, QuarantinePolicy
+from healthd.core.hang.stragglers import Straggler
+from healthd.core.recovery.gang import Root
 from healthd.telemetry.events import Announce, silently
 from healthd.telemetry.isolation import Isolation
 from healthd.telemetry.metrics import Metrics
@@ -58,6 +61,11 @@ AT_ONCE = 50
 """Texts that are made in one go: some milliseconds."""
 CLEAN_EVERY = timedelta(minutes=10)
 RETRY = timedelta(seconds=1)
+
+
+def none_known(root: Root) -> Sequence[Straggler]:  # noqa: ARG001 - as `Stragglers.present`
+    """Where ranks are compared elsewhere, or not at all."""
+    return ()
 
 
 class _Text(NamedTuple):
@@ -91,11 +99,13 @@ class Alerts:
         advice: Advice = IN_CLUSTER,
         has_agents: bool = True,
         hang: HangPolicy | None = None,
+        stragglers: Callable[[Root], Sequence[Straggler]] = none_known,
     ) -> None:
         """
         *has_agents*: nodes have agents of their own, which may be dead or blind. *hang*: what is done about gangs that
-        hang by the reports of agents; None: hangs are reported elsewhere.
+        hang by the reports of agents; None: hangs are reported elsewhere. *stragglers*: the slow ranks of a gang.
         """
+        self._stragglers = stragglers
         self._hang = hang
         self._advice = advice
         self._has_agents = has_agents
@@ -234,6 +244,8 @@ class Alerts:
             self._agents_at = now
         with self._isolation.of("alerts", "hangs"):
             problems += self._problems_of_hangs(now)
+        with self._isolation.of("alerts", "stragglers"):
+            problems += straggler_problems(state.roots.values(), self._stragglers, self._advice)
         return problems + self._of_agents
 
     def _problems_of_hangs(self, now: datetime) -> list[Problem]:

@@ -23,8 +23,10 @@ from healthd.core.api import (
     ANNOTATION_CLAIM,
     FINALIZER_FENCE,
     GangRef,
+    KernelLogCursor,
     Node,
     NodeHealth,
+    NodeHealthStatus,
     NodeSystemInfo,
     Pod,
     Recovery,
@@ -34,6 +36,7 @@ from healthd.core.api.model import ENDED
 from healthd.core.fabric.peer_comparison import models_of
 from healthd.core.fabric.rail_comparison import compared
 from healthd.core.node.quarantine import read_record
+from healthd.core.node.reporting import quiet_pods
 from healthd.core.recovery.gang import GangView, Root, is_terminal
 from healthd.core.recovery.spares import is_spare
 from healthd.core.untrusted import number_or
@@ -305,7 +308,7 @@ class ClusterState:
         elif kind is Node:
             self._place_node(key.name, before, after)
         elif kind is NodeHealth:
-            self._place_health(key.name, after)
+            self._place_health(key.name, before, after)
         elif kind is Recovery:
             self._place_recovery(key, before, after)
         for adapter in self._adapters.values():
@@ -363,12 +366,13 @@ class ClusterState:
         if _matters(before) != _matters(after):
             self._touch_node(name)
 
-    def _place_health(self, name: str, after: NodeHealth | None) -> None:
+    def _place_health(self, name: str, before: NodeHealth | None, after: NodeHealth | None) -> None:
         if after is None:
             self.health.pop(name, None)
         else:
             self.health[name] = replace(after, status=replace(after.status, boot_id=""))
-        self._touch_node(name)
+        if before is None or after is None or _without_work(before.status) != _without_work(after.status):
+            self._touch_node(name)
 
     def _touch_node(self, name: str) -> None:
         """Mark dirty: gangs with pods on this node, and gangs in recovery, which may wait for this very node."""
@@ -494,6 +498,17 @@ def _matters(node: Node | None) -> Any:
         return None
     conditions = [(each.type, each.status) for each in node.status.conditions]
     return node.spec, node.metadata.labels, node.metadata.annotations, conditions, node.status.node_info.boot_id
+
+
+def _without_work(status: NodeHealthStatus) -> NodeHealthStatus:
+    """
+    What decisions about a gang follow from. How much pods work is written every few minutes by each node, and is
+    compared apart from that (`controller.fleet.stragglers`). While a pod is quiet, each report counts.
+    """
+    if not any(each.work for each in status.rhythms) or quiet_pods(status.rhythms):
+        return status
+    rhythms = [replace(each, work=None) for each in status.rhythms]
+    return replace(status, rhythms=rhythms, seen_at=None, cursor=KernelLogCursor())
 
 
 def _noted(obj: Any) -> Any:

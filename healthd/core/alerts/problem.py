@@ -53,7 +53,7 @@ class Problem:
     """When it began: of a gang, the fault. What a storm holds up one after another began with it all the same."""
     severity: Severity
     cause: str
-    """For routing: `hardware`, `software`, `hang`, `interrupted`, `node`, `nodes`, `agents`, `blind`."""
+    """For routing: `hardware`, `software`, `hang`, `straggler`, `interrupted`, `node`, `nodes`, `agents`, `blind`."""
     shared: Shared = Shared.NONE
     scope: str = ""
     """Only problems of the same scope share an incident: a namespace, or empty."""

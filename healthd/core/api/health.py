@@ -26,6 +26,10 @@ ShortText = Annotated[str, msgspec.Meta(max_length=LONGEST_SHORT_TEXT)]
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 MOST_FRAMES = 12
 """Functions of a stack that are published, the innermost ones."""
+MOST_WINDOWS = 24
+"""Windows of a pod's work that are published: six minutes, where steps are short."""
+LONGEST_WINDOW = 120
+"""Seconds of such a window."""
 
 
 class Device(Slim, frozen=True, kw_only=True):
@@ -156,6 +160,26 @@ class PodActivity(Slim, frozen=True, kw_only=True):
     """What its processes do. Absent: the component `hang-evidence` is not there, or had no answer."""
 
 
+class PodWork(Slim, frozen=True, kw_only=True):
+    """
+    What a pod did in windows one after the other, by its control group. Values are the oldest first.
+
+    The windows of all nodes begin at the same times: at multiples of their length since 1970 (UTC).
+    """
+
+    end: Moment
+    """The end of the newest window."""
+    seconds: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_WINDOW)]
+    """The length of each."""
+    cores: Annotated[list[Rate], msgspec.Meta(max_length=MOST_WINDOWS)]
+    """Cores that it used."""
+    starved: Annotated[list[Share], msgspec.Meta(max_length=MOST_WINDOWS)] = []
+    """The part of the time in which a process of it was ready to run and had no processor; empty: none, or it is not
+    counted."""
+    stalled: Annotated[list[Share], msgspec.Meta(max_length=MOST_WINDOWS)] = []
+    """The part of the time in which a process of it waited for a disk or a file system; empty: as above."""
+
+
 class PodRhythm(Slim, frozen=True, kw_only=True):
     """
     What is usual for pod *uid*, and whether it does that now. A pod whose rhythm is not known is not listed.
@@ -175,6 +199,8 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     """Seconds without work that its own rhythm allows."""
     activity: PodActivity | None = None
     """What it does while it is quiet; absent while it works."""
+    work: PodWork | None = None
+    """How much it worked lately; absent: its steps are too long to compare, or its agent does not know it yet."""
 
 
 class RepairSeen(Slim, frozen=True, kw_only=True):

@@ -83,6 +83,8 @@ ANNOTATION_PROGRESS = "healthd.dev/progress"
 """On a gang root: JSON of `core.recovery.progress.Progress` - the last step seen, its time, and the usual interval."""
 ANNOTATION_SILENCE = "healthd.dev/silence"
 """On a root: JSON of the last time that all members of the gang fell silent."""
+ANNOTATION_STRAGGLERS = "healthd.dev/stragglers"
+"""On a root: JSON of the newest ranks that the others waited for, the oldest first."""
 ANNOTATION_SAVES = "healthd.dev/saves"
 """On a gang root: JSON of `core.api.save_stats.Saves` - its last good checkpoints, and what is
 wrong with the newest."""

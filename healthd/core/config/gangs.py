@@ -212,9 +212,10 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
     stragglers: Annotated[
         StragglerMode,
         Meta(
-            description="What `healthd run` does when one rank has been slower than its peers by a tenth or more for "
-            "about two minutes (docs/hangs.md). `report`: a warning and a notification. `ignore`: ranks are not "
-            "compared. Nothing is restarted for it. Ranks are compared by the samples that `silence` needs, so with "
+            description="What is done when one rank has been slower than its peers by a tenth or more for about two "
+            "minutes (docs/hangs.md). `report`: `healthd run` prints a warning and notifies; on Kubernetes there are "
+            "an Event, a notice and a metric. `ignore`: ranks are not compared, and agents do not publish the work of "
+            "pods. Nothing is restarted for it. Ranks are compared by the samples that `silence` needs, so with "
             "`silence: ignore` they are not compared."
         ),
     ] = StragglerMode.REPORT

@@ -15,6 +15,7 @@ from healthd.core.api.health import LARGEST_RATE, MOST_RHYTHMS, MemberState, Pod
 from healthd.core.hang.rhythm import WINDOW
 from healthd.core.hang.samples import Rates, Stall, Usage
 from healthd.core.hang.silence import GangRhythm, Silence
+from healthd.core.hang.work_windows import WorkWindows
 
 SAMPLE_EVERY = timedelta(seconds=1)
 CHOOSE_EVERY = timedelta(seconds=15)
@@ -32,10 +33,15 @@ KEPT = WINDOW + 20
 
 
 class PodRhythms:
-    """The pods that are sampled, *most* of them at most, from nothing: a new one knows no rhythm."""
+    """
+    The pods that are sampled, *most* of them at most, from nothing: a new one knows no rhythm.
 
-    def __init__(self, most: int = MOST_RHYTHMS) -> None:
+    Windows of their work are cut *late* after their end; None: their work is not published.
+    """
+
+    def __init__(self, most: int = MOST_RHYTHMS, late: timedelta | None = timedelta(0)) -> None:
         self._most = most
+        self._late = late
         self._pods: dict[str, _Pod] = {}
         self._last: tuple[datetime, Mapping[str, float]] | None = None
         self._published: list[PodRhythm] = []
@@ -62,7 +68,7 @@ class PodRhythms:
         weights = {uid: cores for uid, cores in used.items() if cores >= ENOUGH}
         weights |= {uid: pod.weight for uid, pod in self._pods.items() if pod.is_known or pod.weight >= ENOUGH}
         chosen = nlargest(self._most, weights, key=lambda uid: (weights[uid], uid))
-        self._pods = {uid: self._pods.get(uid) or _Pod(uid, weights[uid]) for uid in chosen}
+        self._pods = {uid: self._pods.get(uid) or _Pod(uid, weights[uid], self._late) for uid in chosen}
 
     def observe(self, usages: Mapping[str, Usage], at: datetime) -> None:
         """Take one sample of the sampled pods. One that is left out is gone, or starts again: it is forgotten."""
@@ -91,9 +97,10 @@ class PodRhythms:
 class _Pod:
     """One pod that is sampled, and used so many cores when it was chosen."""
 
-    def __init__(self, uid: str, cores: float) -> None:
+    def __init__(self, uid: str, cores: float, late: timedelta | None) -> None:
         self._uid = uid
         self._cores = cores
+        self._work = WorkWindows(late) if late is not None else None
         self._rhythm = GangRhythm(KEPT)
         self._silence: Silence | None = None
         self._activity: PodActivity | None = None
@@ -122,6 +129,8 @@ class _Pod:
         period, allowed = self._rhythm.period, self._rhythm.allowed
         if any(_differs(old, new) for old, new in zip(self._numbers, (period, allowed), strict=True)):
             self._numbers = (round(period, 1), round(allowed, 1))
+        if self.is_known and self._work is not None:
+            self._work.observe(self._rhythm.members[self._uid].ring, period, at)
 
     @property
     def is_to_look_at(self) -> bool:
@@ -141,8 +150,9 @@ class _Pod:
 
     def published(self) -> PodRhythm:
         period, allowed = self._numbers
+        work = self._work.newest if self._work is not None else None
         if self._silence is None:
-            return PodRhythm(uid=self._uid, state=MemberState.WORKING, period=period, allowed=allowed)
+            return PodRhythm(uid=self._uid, state=MemberState.WORKING, period=period, allowed=allowed, work=work)
         return PodRhythm(
             uid=self._uid,
             state=self._silence.members[0].state,
@@ -150,6 +160,7 @@ class _Pod:
             period=period,
             allowed=round(self._silence.allowed, 1),
             activity=self._activity,
+            work=work,
         )
 
 

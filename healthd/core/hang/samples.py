@@ -38,7 +38,9 @@ class Usage(NamedTuple):
     ran: float = 0.0
     """Seconds that the main thread of the member's leading process had a processor."""
     starved: float = 0.0
-    """Seconds that the same thread was ready to run and had no processor."""
+    """Seconds that the same thread, or any process of a control group, was ready to run and had no processor."""
+    stalled: float = 0.0
+    """Seconds that any process of a control group waited for a disk or a file system."""
     states: str = ""
     """One letter for each process, as in /proc: R runs, S sleeps, D waits for a device, T is stopped, t is traced."""
 
@@ -69,6 +71,7 @@ class Rates(NamedTuple):
     system: float = 0.0
     ran: float = 0.0
     starved: float = 0.0
+    stalled: float = 0.0
 
 
 def rates(before: Usage, after: Usage, seconds: float) -> Rates:
@@ -77,7 +80,7 @@ def rates(before: Usage, after: Usage, seconds: float) -> Rates:
 
 
 class SampleRing:
-    """The newest *size* samples of one member, the oldest first. 48 bytes a sample."""
+    """The newest *size* samples of one member, the oldest first. 52 bytes a sample."""
 
     def __init__(self, size: int = KEPT) -> None:
         self._size = size

@@ -16,7 +16,7 @@ from datetime import datetime
 from itertools import accumulate
 from math import sqrt
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -64,25 +64,38 @@ OVER = 4
 AT_MOST = 4
 """One member in so many may be a straggler. More of them have another part in the job."""
 
+LONGEST_NAME = 320
+"""Characters of a rank, a pod or a node: an index has no more."""
+LONGEST_REASON = 600
+"""Characters."""
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1000)]
+"""The record of a gang is on its root, where its owner can write it."""
+
 
 class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One member that the others wait for. Shares are of the time, from 0 to 1."""
 
-    rank: str
-    slower: float
-    """How much longer a step takes for it: 0.1 is 10 %."""
+    rank: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+    slower: Amount
+    """How much longer a step takes for it, or because of it: 0.1 is 10 %."""
     since: Moment
     """The beginning of the first window that shows it."""
     seen_at: Moment
-    ran: float
-    starved: float
-    peers_ran: float
+    ran: Amount
+    starved: Amount
+    peers_ran: Amount
     """The median of its peers."""
-    peers_starved: float
+    peers_starved: Amount
+    stalled: Amount = 0.0
+    peers_stalled: Amount = 0.0
     from_start: bool = False
     """It has been so since its shares are known: the job itself may give it more to do."""
-    confidence: float
+    confidence: Amount
     """An estimate."""
+    pod: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = ""
+    node: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = ""
+    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
+    """Why, for a person. Empty: it follows from the shares. On Kubernetes shares are of cores, and no main thread's."""
     ended_at: Moment | None = None
     """When it was over. None: it is still slow, as far as is known."""
     was_stopped: bool = False
@@ -199,7 +212,10 @@ class StragglerDetector:
         needs_more = len(self._members) < FEW or rank == FIRST
         if len(member.recent) < count or (count < IN_A_ROW_AT_MOST and needs_more):
             return None
-        newest, before = [*member.recent][-count:], member.before(count)
+        newest = [*member.recent][-count:]
+        if median(newest) < LEAST:
+            return None  # first: most of the time nobody is slow, and the past is long
+        before = member.before(count)
         if len(before) >= FLOOR:
             return self._by_own_past(newest, before)
         return self._by_peers(rank, newest, before)
@@ -251,6 +267,8 @@ class StragglerDetector:
             starved=own.starved,
             peers_ran=median(peer.ran for peer in peers),
             peers_starved=median(peer.starved for peer in peers),
+            stalled=own.stalled,
+            peers_stalled=median(peer.stalled for peer in peers),
             from_start=case.from_start,
             confidence=case.confidence,
         )

@@ -30,11 +30,13 @@ class WorkShare(NamedTuple):
     """It had a processor."""
     starved: float = 0.0
     """It was ready to run and had no processor."""
+    stalled: float = 0.0
+    """It waited for a disk or a file system. Known of pods alone."""
 
     @property
     def busy(self) -> float:
-        """The share in which the member did not wait for anything but a processor."""
-        return min(1.0, self.ran + self.starved)
+        """The share in which the member did not wait for other members."""
+        return min(1.0, self.ran + self.starved + self.stalled)
 
 
 class ShareWindow(NamedTuple):

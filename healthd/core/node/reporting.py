@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from healthd.core.api import KernelLogCursor, NodeHealth, NodeHealthStatus, PodRhythm
-from healthd.core.api.health import MemberState
+from healthd.core.api.health import MemberState, PodWork
+from healthd.core.node.work_changes import has_changed
 
 PODS_AFTER = timedelta(seconds=2)
 """Between two writes for pods that began or ended."""
@@ -24,6 +25,10 @@ GROWTH_AFTER = timedelta(minutes=15)
 RHYTHMS_AFTER = timedelta(minutes=5)
 """Between two writes for pods whose rhythm became known. Their periods, which are learned anew all the time, take
 GROWTH_AFTER."""
+WORK_AFTER = timedelta(minutes=2)
+"""Between two writes for the work of pods: each has the windows since the last one."""
+WORK_CHANGED_AFTER = timedelta(seconds=30)
+"""The same while a pod works more or less than minutes before: one of its gang may have become slow."""
 RENEW_AFTER = timedelta(minutes=1)
 """Between two writes while a pod is quiet. Nothing takes back what an agent said that has died: a gang is restarted
 only for what was said lately (`core.recovery.gang_silence.FRESH`)."""
@@ -89,6 +94,15 @@ def quiet_pods(rhythms: Iterable[PodRhythm]) -> list[PodRhythm]:
     return [PodRhythm(uid=rhythm.uid, state=rhythm.state, since=rhythm.since) for rhythm in _quiet(rhythms)]
 
 
+def works_differently(rhythms: Iterable[PodRhythm]) -> bool:
+    """Whether one of the pods works more or less than it did minutes before."""
+    return any(has_changed(rhythm.work) for rhythm in rhythms)
+
+
+def _work(status: NodeHealthStatus) -> list[PodWork]:
+    return [rhythm.work for rhythm in status.rhythms if rhythm.work is not None]
+
+
 def _quiet(rhythms: Iterable[PodRhythm]) -> Iterator[PodRhythm]:
     return (rhythm for rhythm in rhythms if rhythm.state in {MemberState.WAITING, MemberState.SILENT})
 
@@ -112,6 +126,8 @@ def _waits_of_growth(stored: NodeHealthStatus, known: NodeHealthStatus) -> Itera
         yield RHYTHMS_AFTER
     if (stored.nics, stored.rhythms) != (known.nics, known.rhythms):
         yield GROWTH_AFTER
+    if _work(stored) != _work(known):
+        yield WORK_CHANGED_AFTER if works_differently(known.rhythms) else WORK_AFTER
 
 
 def _waits_of_silences(known: NodeHealthStatus, written: datetime) -> Iterator[timedelta]:

@@ -5,7 +5,7 @@ The model of a gang for the decisions, the same for every kind: a root, its memb
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -31,6 +31,7 @@ from healthd.core.api.model import Phase
 from healthd.core.api.save_stats import NO_SAVES, Saves
 from healthd.core.config.gangs import SilenceMode
 from healthd.core.hang.silence import Silence
+from healthd.core.hang.stragglers import Straggler
 from healthd.core.recovery.foreign_signs import Sign
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.core.recovery.terms import KUBERNETES, Terms
@@ -161,6 +162,8 @@ class Root:
     saves: Saves = NO_SAVES
     silence: Silence | None = None
     """The last time that all its members fell silent; None: they never did, as far as is known."""
+    stragglers: Sequence[Straggler] = ()
+    """The newest ranks that the others waited for, the oldest first."""
     gpu_time: GpuTime | None = None
     """Where the time of its GPUs went; None: it was not counted yet."""
     created_at: datetime | None = None

@@ -82,7 +82,7 @@ def ranks(view: GangView) -> list[Pod]:
 
 def observed_silence(view: GangView, policy: HangPolicy, now: datetime) -> ObservedSilence | None:
     """The silence of a gang that hangs. None: it does not hang, or that is not known."""
-    if view.root is None or _first_works(view, now) or not _is_whole(view, view.root):
+    if view.root is None or _first_works(view, now) or not is_whole(view, view.root):
         return None
     reports = _quiet_reports(view, now)
     if not reports:
@@ -116,7 +116,7 @@ def quiet_ranks(view: GangView, now: datetime) -> list[RankEvidence]:
 
 def rhythm_of(pod: Pod, view: GangView, now: datetime) -> PodRhythm | None:
     """What is published of *pod* by the agent of its own node, if that says something about now. None: unknown."""
-    report = _report(pod, view, now)
+    report = report_of(pod, view, now)
     return report[0] if report else None
 
 
@@ -129,7 +129,7 @@ def _first_works(view: GangView, now: datetime) -> bool:
     return rhythm is None or rhythm.state not in QUIET
 
 
-def _is_whole(view: GangView, root: Root) -> bool:
+def is_whole(view: GangView, root: Root) -> bool:
     """Whether the gang runs with all its members: one that starts, stops or lost a member is no matter of silence."""
     stands = root.suspended or root.deleting or bool(root.invalid) or root.ending is not RootOutcome.NOT_ENDED
     here = members(view)
@@ -142,17 +142,18 @@ def _quiet_reports(view: GangView, now: datetime) -> list[_Report]:
     """The reports of all ranks when every one is quiet; else none."""
     reports = []
     for pod in ranks(view):
-        known = _report(pod, view, now)
+        known = report_of(pod, view, now)
         if known is None or known[0].state not in QUIET or known[0].since is None:
             return []
         rhythm, seen_at = known
-        if not _began(pod) <= known[0].since <= min(now, seen_at):
+        if not began(pod) <= known[0].since <= min(now, seen_at):
             return []
         reports.append(_Report(pod, rhythm, known[0].since, seen_at))
     return reports
 
 
-def _report(pod: Pod, view: GangView, now: datetime) -> tuple[PodRhythm, datetime] | None:
+def report_of(pod: Pod, view: GangView, now: datetime) -> tuple[PodRhythm, datetime] | None:
+    """What the agent of its own node publishes of *pod*, and when it wrote that. None: unknown."""
     name, uid = pod.spec.node_name, pod.metadata.uid
     node, health = view.nodes.get(name), view.health.get(name)
     if not uid or node is None or health is None or not health.status.rhythms or not _is_live(node, health, now):
@@ -170,7 +171,7 @@ def _is_live(node: Node, health: NodeHealth, now: datetime) -> bool:
     return len(boots) < 2 and not is_silent(health.status, now)
 
 
-def _began(pod: Pod) -> datetime:
+def began(pod: Pod) -> datetime:
     """When its last container started, or else when it was created: an earlier report is of another life."""
     running = [each.state.running for each in pod.status.container_statuses]
     starts = [each.started_at for each in running if each is not None and each.started_at is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 import msgspec
@@ -11,12 +11,7 @@ from healthd.core.config.gangs import HangPolicy, StragglerMode
 from healthd.core.hang.silence import GangRhythm
 from healthd.core.hang.stragglers import Straggler, StragglerDetector
 from healthd.core.hang.work_share import ShareWindows
-from healthd.core.untrusted import InvalidText, read_json
-
-ANNOTATION_STRAGGLERS = "healthd.dev/stragglers"
-"""On the Job: JSON of the newest stragglers of the run, the oldest first."""
-KEPT = 8
-"""Stragglers on record."""
+from healthd.core.recovery.gang_stragglers import KEPT
 
 
 class StragglerWatch:
@@ -57,11 +52,3 @@ class StragglerRecord:
         others = [each for each in self._newest if (each.rank, each.since) != (straggler.rank, straggler.since)]
         self._newest = [*others, straggler][-KEPT:]
         return msgspec.json.encode(self._newest).decode()
-
-
-def stragglers_of(annotations: Mapping[str, str]) -> Sequence[Straggler]:
-    """Those on record. Empty: there were none, or the record cannot be read."""
-    try:
-        return read_json(annotations.get(ANNOTATION_STRAGGLERS, "[]"), tuple[Straggler, ...])
-    except InvalidText:
-        return ()

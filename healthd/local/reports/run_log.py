@@ -16,7 +16,15 @@ import structlog
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, NotFound
 from healthd.controller.checkpoints.mounted import FileCheckpoints
-from healthd.core.api import ANNOTATION_PROGRESS, ANNOTATION_SILENCE, ChosenCheckpoint, Job, Pod, Recovery
+from healthd.core.api import (
+    ANNOTATION_PROGRESS,
+    ANNOTATION_SILENCE,
+    ANNOTATION_STRAGGLERS,
+    ChosenCheckpoint,
+    Job,
+    Pod,
+    Recovery,
+)
 from healthd.core.hang.describe import who_holds_up, why_hang
 from healthd.core.hang.silence import Silence
 from healthd.core.hang.straggler_text import minutes
@@ -39,7 +47,7 @@ from healthd.local.checkpoints.memory import (
 from healthd.local.environment import threads_env
 from healthd.local.gang import NAMESPACE, RunSpec, resumed_from
 from healthd.local.hang.record import ANNOTATION_HANG, HangRecord, encoded
-from healthd.local.hang.stragglers import ANNOTATION_STRAGGLERS, StragglerRecord
+from healthd.local.hang.stragglers import StragglerRecord
 from healthd.local.reports.endings import doubts, left_early, step_text, unsaved
 from healthd.local.reports.notify import Facts
 from healthd.local.reports.once import Once

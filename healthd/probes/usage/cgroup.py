@@ -40,7 +40,7 @@ class CgroupUsage:
         """Close every file."""
         self._read.close()
 
-    def _v2(self, cpu_stat: str, memory_stat: str, io_stat: str) -> Usage:
+    def _v2(self, cpu_stat: str, memory_stat: str, io_stat: str, cpu_pressure: str, io_pressure: str) -> Usage:
         processor = self._read(cpu_stat)
         read, written, calls = _io_v2(self._text(io_stat))
         return Usage(
@@ -50,6 +50,8 @@ class CgroupUsage:
             read=read,
             written=written,
             system=_named(processor, "system_usec") / 1e6,
+            starved=_some(self._text(cpu_pressure)),
+            stalled=_some(self._text(io_pressure)),
         )
 
     def _v1(self, usage: str, in_kernel: str, memory_stat: str, bytes_: str, operations: str) -> Usage:
@@ -84,7 +86,7 @@ def processor_seconds(root: str, path: str, *, is_v2: bool) -> float | None:
         return None
 
 
-_FILES_V2 = (("", "cpu.stat"), ("", "memory.stat"), ("", "io.stat"))
+_FILES_V2 = (("", "cpu.stat"), ("", "memory.stat"), ("", "io.stat"), ("", "cpu.pressure"), ("", "io.pressure"))
 _FILES_V1 = (
     ("cpuacct", "cpuacct.usage"),
     ("cpuacct", "cpuacct.usage_sys"),
@@ -117,6 +119,12 @@ def _named(text: str, name: str) -> float:
         return 0.0
     end = text.find("\n", begin)
     return _number(text[begin:] if end < 0 else text[begin:end])
+
+
+def _some(pressure: str) -> float:
+    """Seconds, from the line `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` (microseconds)."""
+    first, _, total = pressure.partition("\n")[0].partition("total=")
+    return _number(total) / 1e6 if first.startswith("some ") and total else 0.0
 
 
 def _io_v2(text: str) -> tuple[float, float, float]:

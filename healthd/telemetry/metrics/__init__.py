@@ -24,6 +24,7 @@ from healthd.telemetry.metrics.gangs import (
     HangingGang,
     HeldGang,
     RecoveringGang,
+    SlowRank,
 )
 from healthd.telemetry.metrics.gpu_time import GpuTimeMetrics
 from healthd.telemetry.metrics.nodes import NodeMetrics
@@ -43,6 +44,7 @@ __all__ = [
     "HeldGang",
     "Metrics",
     "RecoveringGang",
+    "SlowRank",
 ]
 
 
@@ -86,6 +88,7 @@ class Metrics(
         self.show_standstills((), ())
         self.show_recovering(())
         self.show_hanging(())
+        self.show_stragglers(())
         self.show_gangs(())
         self.show_saves(())
         self.show_gpu_time(())

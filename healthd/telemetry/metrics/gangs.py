@@ -67,6 +67,16 @@ class HangingGang(NamedTuple):
     """When its last rank worked."""
 
 
+class SlowRank(NamedTuple):
+    """A rank that the others of its gang wait for."""
+
+    namespace: str
+    gang: str
+    rank: str
+    node: str
+    since: datetime
+
+
 class GangGpuTime(NamedTuple):
     """What the GPUs of a gang were used for, since healthd knows it."""
 
@@ -116,6 +126,12 @@ class GangMetrics:
             "healthd_gang_silent_since_timestamp_seconds",
             "When the last rank of a gang that hangs worked, as Unix time. Other gangs have no series.",
             ["namespace", "gang"],
+            registry=registry,
+        )
+        self.gang_straggler_since = Gauge(
+            "healthd_gang_straggler_since_timestamp_seconds",
+            "Since when the others of its gang wait for a rank that is slow, as Unix time. Other ranks have no series.",
+            ["namespace", "gang", "rank", "node"],
             registry=registry,
         )
         self.gangs_invalid = Gauge(
@@ -239,6 +255,13 @@ class GangMetrics:
         for each in _shown(gangs):
             self.gang_silent_since.labels(each.namespace, each.gang).set(each.since.timestamp())
 
+    def show_stragglers(self, ranks: Iterable[SlowRank]) -> None:
+        """Set the gauge of ranks that the others wait for to exactly this."""
+        self.gang_straggler_since.clear()
+        for each in _shown(ranks):
+            labels = (each.namespace, each.gang, each.rank, each.node)
+            self.gang_straggler_since.labels(*labels).set(each.since.timestamp())
+
     def show_recovering(self, gangs: Iterable[RecoveringGang]) -> None:
         """Set the gauge of gangs that are being recovered to exactly this."""
         self.gang_recovery_since.clear()
@@ -255,7 +278,7 @@ class GangMetrics:
             self.gang_gave_up.labels(end.namespace, end.gang).set(end.at.timestamp())
 
 
-_Row = TypeVar("_Row", HeldGang, GivenUpGang, GangGpuTime, RecoveringGang, HangingGang)
+_Row = TypeVar("_Row", HeldGang, GivenUpGang, GangGpuTime, RecoveringGang, HangingGang, SlowRank)
 
 
 def _shown(rows: Iterable[_Row]) -> Iterator[_Row]:

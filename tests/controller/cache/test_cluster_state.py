@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -19,12 +20,14 @@ from healthd.core.api import (
     NodeHealthStatus,
     OwnerReference,
     Pod,
+    PodRhythm,
     PodStatus,
     Recovery,
     RecoveryStatus,
     Taint,
     TimelineEntry,
 )
+from healthd.core.api.health import MemberState, PodWork
 from healthd.core.api.model import Phase, Verdict
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_node, a_nodehealth, a_pod, a_recovery, gang_ref
@@ -113,6 +116,28 @@ def test_what_an_agent_says_touches_whoever_runs_there() -> None:
     cluster_state.upsert(stored(a_nodehealth("node-a", verdict=Verdict.UNHEALTHY)))
 
     assert cluster_state.dirty_keys == {TRAIN}
+
+
+def a_report(state: MemberState, cores: float, at: datetime, version: int) -> Any:
+    """Of a node with one pod that works."""
+    since = None if state is MemberState.WORKING else START
+    work = PodWork(end=at, seconds=15, cores=[cores])
+    rhythm = PodRhythm(uid="a", state=state, since=since, work=work)
+    return stored(a_nodehealth("node-a", status=NodeHealthStatus(rhythms=[rhythm], seen_at=at)), version)
+
+
+def test_how_much_a_pod_works_touches_no_one_but_what_it_does_while_it_is_quiet_does() -> None:
+    later = START + timedelta(minutes=2)
+    cluster_state = a_cluster_state(JOB, member(), a_report(MemberState.WORKING, 4.0, START, 1))
+    cluster_state.upsert(a_report(MemberState.WORKING, 3.0, later, 2))
+
+    assert cluster_state.dirty_keys == set()
+    assert cluster_state.health["node-a"].status.seen_at == later
+
+    for version, seconds in ((3, 0), (4, 60)):
+        cluster_state.dirty_keys.clear()
+        cluster_state.upsert(a_report(MemberState.SILENT, 3.0, later + timedelta(seconds=seconds), version))
+        assert cluster_state.dirty_keys == {TRAIN}
 
 
 def test_nothing_goes_back_in_time() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from healthd.core.api import PodRhythm
 from healthd.core.api.health import MemberState, PodActivity
@@ -47,8 +48,8 @@ def serves(dice: random.Random) -> Usage:
 class Node:
     """Pods that each do the same for a while; those that are chosen are sampled each second."""
 
-    def __init__(self, most: int = 64) -> None:
-        self.rhythms = PodRhythms(most)
+    def __init__(self, most: int = 64, *, work: bool = True) -> None:
+        self.rhythms = PodRhythms(most, timedelta(0) if work else None)
         self.used: dict[str, Usage] = {}
         self.now = START
         self._dice = random.Random(3)
@@ -97,7 +98,21 @@ def test_a_pod_is_published_once_its_rhythm_is_known() -> None:
     assert node.states() == {}
 
     node.run(30, rank=trains)
-    assert node.only() == PodRhythm(uid="rank", state=MemberState.WORKING, period=2.0, allowed=12.0)
+    known = PodRhythm(uid="rank", state=MemberState.WORKING, period=2.0, allowed=12.0)
+    assert replace(node.only(), work=None) == known
+
+
+def test_how_much_a_pod_works_is_published_in_windows_where_it_is_asked_for() -> None:
+    node, without = Node(), Node(work=False)
+    for each in (node, without):
+        each.run(130, rank=trains)
+
+    work = node.only().work
+    assert work is not None
+    assert work.end.timestamp() % work.seconds == 0
+    assert all(0.8 <= cores <= 1.2 for cores in work.cores)
+    assert len(work.cores) >= 2
+    assert without.only().work is None
 
 
 def test_a_pod_that_does_nothing_for_longer_than_it_may_is_silent_since_its_last_work() -> None:
@@ -213,12 +228,24 @@ def test_a_silent_rank_keeps_its_place_among_busy_pods_that_are_smaller() -> Non
 
 
 def test_what_is_published_is_the_same_list_while_a_pod_works() -> None:
-    node = Node()
+    node = Node(work=False)
     node.run(300, rank=trains)
     before = node.rhythms.published()
     node.run(300, rank=trains)
 
     assert node.rhythms.published() is before
+
+
+def test_what_is_published_changes_only_with_a_further_window_of_work() -> None:
+    node = Node()
+    node.run(300, rank=trains)
+    published = [node.rhythms.published()]
+    for _ in range(60):
+        node.run(1, rank=trains)
+        if node.rhythms.published() is not published[-1]:
+            published.append(node.rhythms.published())
+
+    assert 2 <= len(published) <= 5
 
 
 def test_a_pod_that_was_left_out_of_a_sample_starts_from_nothing() -> None:

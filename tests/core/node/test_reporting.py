@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.api import Device, KernelLogCursor, Nic, NodeHealthStatus, PodEnd, PodRhythm
-from healthd.core.api.health import MemberState
+from healthd.core.api.health import MOST_WINDOWS, MemberState, PodWork
 from healthd.core.api.model import Verdict
 from healthd.core.node.reporting import (
     CURSOR_AFTER,
@@ -21,6 +22,8 @@ from healthd.core.node.reporting import (
     RENEWED_FOR,
     RHYTHMS_AFTER,
     SILENT_AFTER,
+    WORK_AFTER,
+    WORK_CHANGED_AFTER,
     is_silent,
     write_at,
 )
@@ -176,3 +179,30 @@ def test_a_period_that_changed_can_wait_for_longer() -> None:
     stored = replace(STORED, rhythms=[rhythm()])
 
     assert write_at(stored, replace(stored, rhythms=[rhythm(period=9)]), written=START) == START + GROWTH_AFTER
+
+
+def works(cores: Sequence[float]) -> NodeHealthStatus:
+    """A node with one pod that used so many cores in windows one after the other."""
+    end = START + timedelta(seconds=15 * len(cores))
+    work = PodWork(end=end, seconds=15, cores=list(cores[-MOST_WINDOWS:]))
+    return replace(STORED, rhythms=[replace(rhythm(), work=work)])
+
+
+def test_the_work_of_pods_is_written_every_few_minutes() -> None:
+    assert write_at(works([4.0] * 20), works([4.0] * 21), written=START) == START + WORK_AFTER
+
+
+def test_a_pod_that_works_more_or_less_than_before_is_written_soon_and_for_some_minutes() -> None:
+    history, waits = [4.0] * 30, list[timedelta]()
+    for _ in range(30):
+        stored, history = works(history), [*history, 3.6]
+        waits.append(write_at(stored, works(history), written=START) - START)
+
+    soon = [number for number, wait in enumerate(waits) if wait == WORK_CHANGED_AFTER]
+    assert soon == list(range(soon[0], soon[-1] + 1))
+    assert (soon[0], 4 <= len(soon) <= 12) == (2, True)
+    assert set(waits) == {WORK_CHANGED_AFTER, WORK_AFTER}
+
+
+def test_the_same_work_costs_no_write() -> None:
+    assert write_at(works([4.0] * 20), works([4.0] * 20), written=START) == START + REFRESH_AFTER

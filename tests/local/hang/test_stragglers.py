@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,14 +12,16 @@ from structlog.testing import capture_logs
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.controller.checkpoints.mounted import FileCheckpoints
-from healthd.core.api import Job
+from healthd.core.api import Job, ObjectMeta
 from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import StragglerMode
 from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import GangRhythm
 from healthd.core.hang.stragglers import Straggler
+from healthd.core.recovery.gang_stragglers import KEPT
+from healthd.gangs.annotations import metadata_of_root
 from healthd.local.gang import NAMESPACE, RunSpec
-from healthd.local.hang.stragglers import KEPT, StragglerRecord, StragglerWatch, stragglers_of
+from healthd.local.hang.stragglers import StragglerRecord, StragglerWatch
 from healthd.local.reports.lines import sentence
 from healthd.local.reports.notify import Facts, variables
 from healthd.local.reports.run_log import RunLog
@@ -39,6 +41,11 @@ SLOW = Straggler(
     confidence=0.9,
 )
 OVER = replace(SLOW, ended_at=START + timedelta(minutes=9))
+
+
+def stragglers_of(annotations: Mapping[str, str]) -> Sequence[Straggler]:
+    """Those on record of a root."""
+    return metadata_of_root("Job", ObjectMeta(name="train", annotations=dict(annotations))).stragglers
 
 
 class Run:

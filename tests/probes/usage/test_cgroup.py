@@ -20,6 +20,8 @@ V2 = {
     f"{POD}/cpu.stat": "usage_usec 2500000\nuser_usec 2000000\nsystem_usec 500000\n",
     f"{POD}/memory.stat": "anon 4096\npgfault 77\npgmajfault 3\n",
     f"{POD}/io.stat": "8:0 rbytes=100 wbytes=20 rios=3 wios=4 dbytes=0 dios=0\n259:0 rbytes=1 wbytes=2 rios=1 wios=1\n",
+    f"{POD}/cpu.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.00 total=7\n",
+    f"{POD}/io.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=250000\nfull avg10=0.00 total=7\n",
 }
 V1 = {
     f"cpuacct/{POD}/cpuacct.usage": "2500000000\n",
@@ -39,16 +41,28 @@ def made(root: Path, files: dict[str, str]) -> CgroupUsage:
     return CgroupUsage(str(root), f"/{POD}", is_v2=files.keys() == V2.keys())
 
 
-@pytest.mark.parametrize("files", [V2, V1], ids=["version 2", "version 1"])
-def test_what_a_group_has_used(tmp_path: Path, files: dict[str, str]) -> None:
-    assert made(tmp_path, files).read() == USED
+def test_what_a_group_has_used(tmp_path: Path) -> None:
+    assert made(tmp_path, V2).read() == USED._replace(starved=1.5, stalled=0.25)
+
+
+def test_version_1_does_not_count_who_waits(tmp_path: Path) -> None:
+    assert made(tmp_path, V1).read() == USED
+
+
+@pytest.mark.parametrize("text", ["", "some\n", "full total=3\n", "some avg10=0.00"])
+def test_a_kernel_that_counts_no_pressure_counts_nothing(tmp_path: Path, text: str) -> None:
+    group = made(tmp_path, V2)
+    (tmp_path / POD / "cpu.pressure").write_text(text)
+    (tmp_path / POD / "io.pressure").unlink()
+
+    assert group.read() == USED
 
 
 def test_a_controller_that_is_not_there_counts_nothing(tmp_path: Path) -> None:
     group = made(tmp_path, V2)
     (tmp_path / POD / "io.stat").unlink()
 
-    assert group.read() == USED._replace(calls=0, read=0, written=0)
+    assert group.read() == USED._replace(calls=0, read=0, written=0, starved=1.5, stalled=0.25)
 
 
 @pytest.mark.parametrize("text", ["", "usage_usec \n", "usage_usec many\n"])

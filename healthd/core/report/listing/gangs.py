@@ -13,7 +13,9 @@ from healthd.core.api.model import ENDED, Phase
 from healthd.core.api.save_stats import Concern
 from healthd.core.checkpoint.precheck import newest_step
 from healthd.core.checkpoint.restart_cost import Stake, at_stake
+from healthd.core.printable import printable
 from healthd.core.recovery.gang import Root, RootOutcome, given_up_by, left_stopped
+from healthd.core.recovery.gang_stragglers import open_stragglers
 from healthd.core.recovery.recovery_status import gang_text
 from healthd.core.recovery.silence_record import open_silence
 from healthd.core.report.listing.ages import age
@@ -177,6 +179,8 @@ def _message(root: Root, active: Recovery | None, stake: Stake | None, own: Sequ
         return root.unadmitted or "its user stopped it"
     if (silence := open_silence(root, now)) is not None:
         return f"hangs: no rank has worked since {silence.since:%Y-%m-%d %H:%M:%S} UTC"
+    if slow := open_stragglers(root, now):
+        return f"slow: rank {printable(slow[-1].rank)} makes it about {slow[-1].slower:.0%} slower"
     if not root.options.restart:
         return "healthd may not restart it"
     if stake is not None and stake.holds:

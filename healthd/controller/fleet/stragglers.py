@@ -1,0 +1,179 @@
+"""
+Compare the ranks of each gang by what agents publish of their pods, and report those that the others wait for.
+
+A report changes nothing: no node is cordoned and no recovery begins. The record of it is on the root, so a restarted
+controller or a new leader reports it no second time. A write has the version of the root that was read as its
+precondition: of two controllers one succeeds, and only that one reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import structlog
+
+from healthd.clock import Clock
+from healthd.cluster.port import Cluster, ClusterError, Forbidden, Invalid, NotFound
+from healthd.controller.cache.cluster_state import ClusterState
+from healthd.core.api import ANNOTATION_STRAGGLERS
+from healthd.core.config import HangPolicy
+from healthd.core.hang.gang_work import GangWork
+from healthd.core.hang.straggler_text import minutes, sentence_of
+from healthd.core.hang.stragglers import Straggler
+from healthd.core.printable import printable
+from healthd.core.recovery.gang import Root
+from healthd.core.recovery.gang_stragglers import (
+    explained,
+    is_compared,
+    next_record,
+    open_stragglers,
+    stopped,
+    work_of,
+)
+from healthd.gangs.adapter import GangAdapter
+from healthd.telemetry.events import NORMAL, WARNING, Announce, about_gang, silently
+from healthd.telemetry.metrics import Metrics, SlowRank
+
+log = structlog.get_logger()
+
+EVERY = timedelta(seconds=15)
+AT_ONCE = 50
+"""Gangs that are compared in one go."""
+
+
+class Stragglers:
+    """Compares the gangs of *cluster_state*. It pauses while *trouble* gives a reason not to trust the cache."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        cluster_state: ClusterState,
+        adapters: Mapping[str, GangAdapter[Any]],
+        policy: HangPolicy,
+        metrics: Metrics,
+        announce: Announce = silently,
+        trouble: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._cluster_state = cluster_state
+        self._adapters = adapters
+        self._policy = policy
+        self._metrics = metrics
+        self._announce = announce
+        self._trouble = trouble
+        self._has_compared = False
+        self._gangs: dict[str, GangWork] = {}
+        """By uid of the root."""
+        self._unwritten: dict[str, list[Straggler]] = {}
+        """By uid of the root: changes whose record is not written yet."""
+        self._refused: dict[str, set[tuple[str, datetime]]] = {}
+        """By uid of the root: rank and begin of those that were reported, and whose record was refused."""
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            await self._clock.sleep(EVERY)
+            if self._trouble():
+                continue
+            try:
+                await self.compare()
+                self.show()
+            except Exception as error:  # a failed report must not stop the recoveries
+                log.exception("stragglers.failed", error=str(error))
+
+    async def compare(self) -> None:
+        """Compare all gangs, and report what changed. Other tasks have their turn meanwhile."""
+        roots = [root for root in self._cluster_state.roots.values() if is_compared(root, self._policy)]
+        uids = {root.ref.uid for root in roots}
+        self._gangs = {uid: gang for uid, gang in self._gangs.items() if uid in uids}
+        self._unwritten = {uid: changes for uid, changes in self._unwritten.items() if uid in uids}
+        self._refused = {uid: known for uid, known in self._refused.items() if uid in uids}
+        for number, root in enumerate(roots, start=1):
+            changes = self._unwritten.pop(root.ref.uid, []) + self._changes(root, self._clock.now())
+            if changes:
+                await self._record(root, changes)
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        self._has_compared = True
+
+    def show(self) -> None:
+        """Set the gauge of slow ranks."""
+        self._metrics.show_stragglers(self._rows())
+
+    def present(self, root: Root) -> Sequence[Straggler]:
+        """The ranks of a gang that are slow now, by what agents publish: its owner can change the record."""
+        if not is_compared(root, self._policy):
+            return ()
+        if not self._has_compared:
+            return open_stragglers(root, self._clock.now())  # a new leader ends no alert before it has looked
+        gang = self._gangs.get(root.ref.uid)
+        return gang.present if gang is not None else ()
+
+    def _rows(self) -> Iterable[SlowRank]:
+        for root in self._cluster_state.roots.values():
+            for each in self.present(root):
+                yield SlowRank(root.ref.namespace, root.ref.name, each.rank, each.node, each.since)
+
+    def _changes(self, root: Root, now: datetime) -> list[Straggler]:
+        """What began or ended. Where too little is known of the gang, nothing does."""
+        uid, view = root.ref.uid, self._cluster_state.view(root.ref)
+        if over := stopped(view, now):
+            self._gangs.pop(uid, None)
+            return [each for each in over if (each.rank, each.since) not in self._refused.get(uid, ())]
+        work = work_of(view, now)
+        if work is None:
+            return []
+        gang = self._gangs.get(uid)
+        if gang is None or not gang.is_of(work):
+            gang = self._gangs[uid] = GangWork(work)
+            for each in open_stragglers(root, now):
+                gang.adopt(each)
+        changes = [each if each.ended_at else explained(each, view) for each in gang.observe(work, now)]
+        for each in changes:
+            if each.ended_at is None:
+                gang.adopt(each)
+        return changes
+
+    async def _record(self, root: Root, changes: list[Straggler]) -> None:
+        """Record *changes* and report them. Where another write came first, both wait for the next comparison."""
+        try:
+            await self._store(root, changes)
+        except (Forbidden, Invalid) as error:  # such as an older admission policy
+            name, space = root.ref.name, root.ref.namespace
+            log.warning("gang.stragglers_not_stored", gang=name, namespace=space, error=str(error))
+            self._refused.setdefault(root.ref.uid, set()).update((each.rank, each.since) for each in changes)
+        except ClusterError as error:
+            log.info("stragglers.retry", gang=root.ref.name, namespace=root.ref.namespace, error=str(error))
+            self._unwritten[root.ref.uid] = changes
+            return
+        for each in changes:
+            self._report(root, each)
+
+    async def _store(self, root: Root, changes: Sequence[Straggler]) -> None:
+        """Raises ClusterError."""
+        record = next_record(root, changes)
+        if record is None:
+            return
+        notes = {ANNOTATION_STRAGGLERS: msgspec.json.encode(record).decode()}
+        with suppress(NotFound):
+            await self._adapters[root.ref.kind].patch(self._cluster, root, {"metadata": {"annotations": notes}})
+
+    def _report(self, root: Root, straggler: Straggler) -> None:
+        about = about_gang(root.ref, self._adapters[root.ref.kind].kind)
+        names = {"gang": root.ref.name, "namespace": root.ref.namespace, "rank": straggler.rank}
+        if straggler.ended_at is None:
+            message = sentence_of(straggler)
+            log.warning("gang.straggler", **names, node=straggler.node, why=message)
+            self._announce(about, WARNING, "GangStraggler", message)
+            return
+        how = "was stopped with the others" if straggler.was_stopped else "keeps up with the others again"
+        message = f"rank {printable(straggler.rank)} {how}, after {minutes(straggler.since, straggler.ended_at)}"
+        log.info("gang.straggler_over", **names, how=message)
+        self._announce(about, NORMAL, "GangStragglerOver", message)
