@@ -135,6 +135,7 @@ OPEN_LABELS: Mapping[str, str] = {
     "node": "the name of the node",
     "part": "what a node has less of than its peers, such as `gpus`",
     "rail": "the number of a rail",
+    "rank": "the index of a member of the gang, or its pod",
     "rule": "a rule of the [findings](findings/README.md), such as `xid-79`",
     "sink": "the name of an alert service in `alerts.sinks`",
     "source": "a source of readings, such as `nvml` or `kernel log`",
