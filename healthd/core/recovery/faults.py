@@ -7,8 +7,9 @@ count: a user may have suspended and resumed the gang.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -82,7 +83,8 @@ def _made_again(view: GangView) -> list[Pod]:
     gone = [pod for pod in members(replace(view, pods=view.deleted)) if pod.status.phase != "Succeeded"]
     missed = [pod for pod in gone if (lost := _lost_at(pod)) is not None and lost > min(made)]
     missed = [pod for pod in missed if pod.metadata.uid not in view.resized_away]
-    return [pod for pod in with_seats(missed, root) if not _is_history(pod, present, root)]
+    standing = _standing(present, root)
+    return [pod for pod in with_seats(missed, root) if not _is_history(pod, standing, root)]
 
 
 def _is_going(root: Root | None) -> bool:
@@ -98,7 +100,8 @@ def _unfinished(view: GangView) -> list[Pod]:
     present, root = members(view), view.root
     if root is None:
         return []
-    here = [pod for pod in present if pod.status.phase != "Succeeded" and not _is_history(pod, present, root)]
+    standing = _standing(present, root)
+    here = [pod for pod in present if pod.status.phase != "Succeeded" and not _is_history(pod, standing, root)]
     here = [pod for pod in here if not (pod.metadata.uid in view.resized_away and pod.metadata.deletion_timestamp)]
     return with_seats(here, root) if len(here) > root.world or any(map(_is_lost, here)) else here
 
@@ -182,7 +185,12 @@ def _unhealthy(node: Node, health: NodeHealth, terms: Terms, now: datetime) -> C
     )
 
 
-def _is_history(pod: Pod, present: Sequence[Pod], root: Root) -> bool:
+def _standing(present: Sequence[Pod], root: Root) -> Callable[[], Collection[str]]:
+    """The indexes of those that are not lost. They are looked up when they are asked for first, once for all pods."""
+    return cache(lambda: frozenset(index_of(pod, root) for pod in present if not _is_lost(pod)))
+
+
+def _is_history(pod: Pod, standing: Callable[[], Collection[str]], root: Root) -> bool:
     """
     Deleted before the root was last started, or failed before that and replaced since.
 
@@ -198,8 +206,7 @@ def _is_history(pod: Pod, present: Sequence[Pod], root: Root) -> bool:
     made = pod.metadata.creation_timestamp
     if lost == started and (made is None or made >= started):
         return False
-    replaced = any(index_of(other, root) == index_of(pod, root) and not _is_lost(other) for other in present)
-    return replaced or pod.metadata.deletion_timestamp is not None
+    return pod.metadata.deletion_timestamp is not None or index_of(pod, root) in standing()
 
 
 def _lost_at(pod: Pod) -> datetime | None:

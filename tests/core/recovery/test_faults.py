@@ -235,6 +235,17 @@ def test_a_pod_that_goes_in_the_second_of_the_start_counts_if_that_start_made_it
     assert bool(kinds(gone, successor, root=a_root(started_at=START))) is (made == START)
 
 
+def test_thousands_of_pods_of_an_earlier_life_are_looked_at_once_each() -> None:
+    """Each is within the time that a test may take; beside every other one they would not be."""
+    world, before = 3000, START - timedelta(minutes=1)
+    ended = Terminated(exit_code=143, finished_at=before)
+    old = [a_member(rank, "Failed", end=ended, creation_timestamp=before) for rank in range(world)]
+    new = [a_member(rank, creation_timestamp=START) for rank in range(world)]
+    nodes = tuple(a_node(f"node-{rank}") for rank in range(world))
+
+    assert kinds(*old, *new, root=a_root(world=world, started_at=START), nodes=nodes) == []
+
+
 def test_a_rank_that_fails_at_its_start_counts_also_where_its_clock_is_behind() -> None:
     failed = a_member(1, "Failed", end=Terminated(exit_code=1, finished_at=START))
 
