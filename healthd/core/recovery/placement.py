@@ -66,7 +66,8 @@ def place(
     chosen = larger if _size(larger) > _size(plan) else plan
     if isinstance(chosen, Shortage):
         return chosen
-    gone = [node for node in shrunk.nodes if node not in chosen.placement.values()]
+    kept = {*chosen.placement.values()}
+    gone = [node for node in shrunk.nodes if node not in kept]
     message = chosen.message if chosen is plan else _growth_text(chosen, root)
     return dataclasses.replace(chosen, left_out=tuple(dict.fromkeys([*chosen.left_out, *gone])), message=message)
 
@@ -144,7 +145,8 @@ def _moved_to_empty_nodes(
 
     A bad node that has a replacement already keeps that one.
     """
-    planned = [node for node in dict.fromkeys(root.placement.values()) if node not in places.values()]
+    held = {*places.values()}
+    planned = [node for node in dict.fromkeys(root.placement.values()) if node not in held]
     empty = [node for node in planned if _is_fit(node, view) and not is_spare(view.nodes[node])]
     bad = [n for n in dict.fromkeys(places.values()) if n not in status.replacements and not _is_fit(n, view)]
     moves = dict(zip(bad, empty, strict=False))
