@@ -145,8 +145,13 @@ class Cluster(Reader, Protocol):
         """Every change after version *since*, in order, without end. Raises Gone when history does not reach back."""
         ...
 
-    async def create(self, obj: T) -> T:
-        """Create a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid."""
+    async def create(self, obj: T, *, dry_run: bool = False) -> T:
+        """
+        Create a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid.
+
+        With *dry_run* nothing is written: the answer says whether it would be. AlreadyExists is then the last of all
+        checks, so it also says that all others passed.
+        """
         ...
 
     async def patch(
@@ -177,11 +182,16 @@ class Cluster(Reader, Protocol):
         uid: str = "",
         resource_version: str = "",
         grace_seconds: int | None = None,
+        dependents_first: bool = False,
+        dry_run: bool = False,
     ) -> None:
         """
         Ask for deletion. A pod that was bound to a node gets a deletionTimestamp and stays until its kubelet deletes
         it with *grace_seconds* 0; an object with finalizers stays until the last one is patched away.
         Raises NotFound, Conflict.
+
+        What it owns is deleted after it. With *dependents_first* it stays, being deleted, until all of them are gone
+        that block their owner's deletion. With *dry_run* nothing is written.
         """
         ...
 

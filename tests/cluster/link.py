@@ -46,8 +46,8 @@ class Link:
     ) -> Listed[T]:
         return await self._through(self._cluster.list(kind, namespace=namespace, labels=labels, fields=fields))
 
-    async def create(self, obj: T) -> T:
-        return await self._through(self._cluster.create(obj))
+    async def create(self, obj: T, **how: Any) -> T:
+        return await self._through(self._cluster.create(obj, **how))
 
     async def patch(self, kind: type[T], name: str, patch: Mapping[str, Any], **how: str) -> T:
         return await self._through(self._cluster.patch(kind, name, patch, **how))

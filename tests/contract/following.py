@@ -43,6 +43,14 @@ async def until_gone(cluster: Cluster, kind: type[T], name: str, namespace: str)
         pass
 
 
+async def until_deleted(cluster: Cluster, kind: type[T], name: str, namespace: str) -> None:
+    """Wait until somebody has asked for the deletion of the object, which something keeps."""
+    since = (await cluster.list(kind, namespace=namespace)).resource_version
+    events = cluster.watch(kind, since=since, namespace=namespace)
+    while (await cluster.get(kind, name, namespace)).metadata.deletion_timestamp is None:  # type: ignore[attr-defined]
+        await next_change(events)
+
+
 async def exists(cluster: Cluster, kind: type[T], name: str, namespace: str) -> bool:
     """Whether the object can be read."""
     try:

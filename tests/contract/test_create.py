@@ -9,7 +9,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from healthd.cluster.port import AlreadyExists, Cluster, Invalid
+from healthd.cluster.port import AlreadyExists, Cluster, Invalid, NotFound
 from healthd.core.api import Lease, Recovery, RecoveryStatus
 from healthd.core.api.model import Phase
 from tests.builders import a_lease, a_node, a_pod, a_recovery
@@ -126,3 +126,26 @@ async def test_marks_of_deletion_are_dropped(cluster: Cluster, name: str, namesp
     made = await cluster.create(a_pod(name, namespace=namespace, deletion_grace_period_seconds=5))
 
     assert made.metadata.deletion_grace_period_seconds is None
+
+
+async def test_a_dry_run_writes_nothing(cluster: Cluster, name: str, namespace: str) -> None:
+    await cluster.create(a_lease(name, namespace=namespace), dry_run=True)
+
+    with pytest.raises(NotFound):
+        await cluster.get(Lease, name, namespace)
+
+
+async def test_a_dry_run_refuses_what_would_be_refused(cluster: Cluster, namespace: str) -> None:
+    with pytest.raises(Invalid, match="name"):
+        await cluster.create(a_lease("Upper", namespace=namespace), dry_run=True)
+
+
+async def test_a_dry_run_says_that_a_name_is_taken_only_after_all_else(
+    cluster: Cluster, name: str, namespace: str
+) -> None:
+    await cluster.create(a_recovery(name, namespace=namespace))
+
+    with pytest.raises(AlreadyExists):
+        await cluster.create(a_recovery(name, namespace=namespace), dry_run=True)
+    with pytest.raises(Invalid, match="labels"):
+        await cluster.create(a_recovery(name, namespace=namespace, labels={"a b": "x"}), dry_run=True)

@@ -236,3 +236,17 @@ async def test_name_stays_taken_while_deleting(cluster: Cluster, name: str, name
 
     with pytest.raises(AlreadyExists):
         await cluster.create(a_pod(name, namespace=namespace))
+
+
+async def test_a_dry_run_deletes_nothing(cluster: Cluster, name: str, namespace: str) -> None:
+    made = await cluster.create(a_lease(name, namespace=namespace))
+    await cluster.delete(Lease, name, namespace=namespace, dry_run=True)
+
+    assert await cluster.get(Lease, name, namespace) == made
+
+
+async def test_a_dry_run_keeps_to_the_preconditions(cluster: Cluster, name: str, namespace: str) -> None:
+    await cluster.create(a_lease(name, namespace=namespace))
+
+    with pytest.raises(Conflict):
+        await cluster.delete(Lease, name, namespace=namespace, uid="another", dry_run=True)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from healthd.cluster.port import Cluster, EventType, Invalid
 from healthd.core.api import Job, Lease, Node, Pod, Recovery
 from tests.builders import a_job, a_lease, a_node, a_pod, a_recovery, owned_by
-from tests.contract.following import exists, next_object, until_gone
+from tests.contract.following import exists, next_object, until_deleted, until_gone
 
 
 async def test_dependent_goes_with_its_owner(cluster: Cluster, name: str, namespace: str) -> None:
@@ -118,3 +118,27 @@ async def test_bound_pod_of_a_deleted_job_is_deleted_gracefully(
     events = cluster.watch(Pod, since=pod.metadata.resource_version, namespace=namespace)
 
     assert (await next_object(events, EventType.MODIFIED)).metadata.deletion_grace_period_seconds == 30
+
+
+async def test_an_owner_that_is_deleted_last_stays_until_what_it_owns_is_gone(
+    cluster: Cluster, name: str, namespace: str
+) -> None:
+    owner = await cluster.create(a_recovery(name, namespace=namespace))
+    blocking = replace(owned_by(owner), block_owner_deletion=True)
+    kept = a_pod(name, namespace=namespace, finalizers=["healthd.dev/fence"], owner_references=[blocking])
+    await cluster.create(kept)
+    await cluster.delete(Recovery, name, namespace=namespace, dependents_first=True)
+    await until_deleted(cluster, Pod, name, namespace)
+
+    assert (await cluster.get(Recovery, name, namespace)).metadata.deletion_timestamp is not None
+    await cluster.patch(Pod, name, {"metadata": {"finalizers": None}}, namespace=namespace)
+    await until_gone(cluster, Recovery, name, namespace)
+
+
+async def test_an_owner_of_nothing_goes_at_once_also_when_it_is_deleted_last(
+    cluster: Cluster, name: str, namespace: str
+) -> None:
+    await cluster.create(a_recovery(name, namespace=namespace))
+    await cluster.delete(Recovery, name, namespace=namespace, dependents_first=True)
+
+    await until_gone(cluster, Recovery, name, namespace)

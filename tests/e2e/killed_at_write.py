@@ -68,11 +68,11 @@ class KilledAtWrite:
         """As the real one."""
         return self._cluster.watch(kind, since=since, namespace=namespace, labels=labels, fields=fields)
 
-    async def create(self, obj: T) -> T:
+    async def create(self, obj: T, **options: Any) -> T:
         """As the real one, unless it is time."""
         kind = RESOURCES[type(obj)].kind
         self._die("before", f"{kind}:create")
-        made = await self._cluster.create(obj)
+        made = await self._cluster.create(obj, **options)
         self._die("after", f"{kind}:create")
         return made
 

@@ -87,9 +87,10 @@ class FaultyCluster:
     ) -> AsyncIterator[Event[T]]:
         raise NotImplementedError("the schedule decides who looks when; nobody watches")
 
-    async def create(self, obj: T) -> T:
+    async def create(self, obj: T, *, dry_run: bool = False) -> T:
         name = obj.metadata.name  # type: ignore[attr-defined]  # every kind that is kept has metadata
-        return await self._call(f"create {type(obj).__name__} {name}", self._truth.create(obj), writes=True)
+        what = f"create {type(obj).__name__} {name}"
+        return await self._call(what, self._truth.create(obj, dry_run=dry_run), writes=not dry_run)
 
     async def patch(
         self,
@@ -122,11 +123,20 @@ class FaultyCluster:
         uid: str = "",
         resource_version: str = "",
         grace_seconds: int | None = None,
+        dependents_first: bool = False,
+        dry_run: bool = False,
     ) -> None:
         call = self._truth.delete(
-            kind, name, namespace=namespace, uid=uid, resource_version=resource_version, grace_seconds=grace_seconds
+            kind,
+            name,
+            namespace=namespace,
+            uid=uid,
+            resource_version=resource_version,
+            grace_seconds=grace_seconds,
+            dependents_first=dependents_first,
+            dry_run=dry_run,
         )
-        await self._call(f"delete {kind.__name__} {name}", call, writes=True)
+        await self._call(f"delete {kind.__name__} {name}", call, writes=not dry_run)
 
     async def _call(self, what: str, call: Coroutine[Any, Any, A], *, writes: bool) -> A:
         try:
@@ -186,7 +196,7 @@ class StaleCache:
     def watch(self, kind: type[T], **_: Any) -> AsyncIterator[Event[T]]:
         raise NotImplementedError("the schedule decides who looks when; nobody watches")
 
-    async def create(self, obj: T) -> T:
+    async def create(self, obj: T, **_: Any) -> T:
         raise AssertionError("the controller wrote to the informer that it notices with")
 
     async def patch(self, kind: type[T], name: str, patch: Mapping[str, Any], **_: Any) -> T:

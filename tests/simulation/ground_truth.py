@@ -130,8 +130,10 @@ class GroundTruth:
     ) -> AsyncIterator[Event[T]]:
         return self._cluster.watch(kind, since=since, namespace=namespace, labels=labels, fields=fields)
 
-    async def create(self, obj: T) -> T:
-        created = await self._cluster.create(obj)
+    async def create(self, obj: T, *, dry_run: bool = False) -> T:
+        created = await self._cluster.create(obj, dry_run=dry_run)
+        if dry_run:
+            return created
         self._notify(Write(self._by, type(obj), None, created))
         return created
 
@@ -169,11 +171,22 @@ class GroundTruth:
         uid: str = "",
         resource_version: str = "",
         grace_seconds: int | None = None,
+        dependents_first: bool = False,
+        dry_run: bool = False,
     ) -> None:
         before = await self.get(kind, name, namespace)
         await self._cluster.delete(
-            kind, name, namespace=namespace, uid=uid, resource_version=resource_version, grace_seconds=grace_seconds
+            kind,
+            name,
+            namespace=namespace,
+            uid=uid,
+            resource_version=resource_version,
+            grace_seconds=grace_seconds,
+            dependents_first=dependents_first,
+            dry_run=dry_run,
         )
+        if dry_run:
+            return
         try:
             after: T | None = await self._cluster.get(kind, name, namespace)
         except NotFound:

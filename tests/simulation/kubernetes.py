@@ -120,11 +120,11 @@ class Feed:
 class Unplaced(GroundTruth):
     """A cluster whose scheduler knows nothing of placements."""
 
-    async def create(self, obj: T) -> T:
+    async def create(self, obj: T, *, dry_run: bool = False) -> T:
         if isinstance(obj, Pod):
             notes = {key: note for key, note in obj.metadata.annotations.items() if key != ANNOTATION_PLACEMENT}
             obj = msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=notes))
-        return await super().create(obj)
+        return await super().create(obj, dry_run=dry_run)
 
 
 def processes_on(machine: Machine) -> list[PodTasks]:

@@ -122,7 +122,7 @@ class EmbeddedCluster:
                 patience = self._watchers.bookmark_every
                 await watcher.bell.wait()
 
-    async def create(self, obj: T) -> T:
+    async def create(self, obj: T, *, dry_run: bool = False) -> T:
         """Create a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid."""
         kind, resource = type(obj), RESOURCES[type(obj)]
         body = to_wire(cast("AnyObject", obj))
@@ -132,6 +132,8 @@ class EmbeddedCluster:
             key = _key(resource, stored)
             if self._store.read(key) is not None:
                 raise AlreadyExists(f"{rules.describe(resource, stored['metadata'])} already exists")
+            if dry_run:
+                return _reread(kind, stored)
             made = self._insert(key, stored)
             self._adopt(key, stored)
         return _decoded(kind, made)
@@ -172,6 +174,8 @@ class EmbeddedCluster:
         uid: str = "",
         resource_version: str = "",
         grace_seconds: int | None = None,
+        dependents_first: bool = False,
+        dry_run: bool = False,
     ) -> None:
         """Ask for deletion, graceful where a kubelet or a finalizer must act first. Raises NotFound, Conflict."""
         resource = RESOURCES[kind]
@@ -179,7 +183,12 @@ class EmbeddedCluster:
         with self._writing():
             old = _WIRE.decode(self._body(resource, key))
             rules.check_preconditions(resource, old, uid=uid, resource_version=resource_version)
-            self._delete(key, old, grace_seconds)
+            if dry_run:
+                return
+            blocking = self._store.dependents(old["metadata"]["uid"]) if dependents_first else []
+            self._delete(key, rules.kept_by_dependents(old) if blocking else old, grace_seconds)
+            for dependent in blocking:
+                self._delete(dependent, _WIRE.decode(self._store.read(dependent) or b"{}"), None)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -226,7 +235,19 @@ class EmbeddedCluster:
         self._store.remove(key, version, content)
         self._store.set_owners(key, ())
         self._collect(self._store.dependents(body["metadata"]["uid"]))
+        for owner in body["metadata"].get("ownerReferences", ()):
+            self._release(owner, key.namespace)
         return content
+
+    def _release(self, owner: Wire, namespace: str) -> None:
+        """Let *owner* go, if it is being deleted and waited for the last of its dependents."""
+        named = (each for each in RESOURCES.values() if each.kind == owner["kind"])
+        for resource in {each.stored_as: each for each in named}.values():
+            key = RowKey(resource.stored_as, namespace if resource.namespaced else "", owner["name"])
+            old = _WIRE.decode(self._store.read(key) or b"{}")
+            is_it = old.get("metadata", {}).get("uid") == owner["uid"]
+            if is_it and rules.is_kept_by_dependents(old) and not self._store.dependents(owner["uid"]):
+                self._replace(key, old, rules.released_by_dependents(old))
 
     def _delete(self, key: RowKey, old: Wire, grace_seconds: int | None) -> None:
         new = rules.deleted(_by_plural(key.plural), old, now=self._clock.now(), grace_seconds=grace_seconds)

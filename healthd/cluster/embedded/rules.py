@@ -26,6 +26,8 @@ _SERVED = (*_FIXED, "creationTimestamp", "generation", "resourceVersion")
 _DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
 """Set by delete alone."""
 _TERMINAL = ("Succeeded", "Failed")
+_DEPENDENTS = "foregroundDeletion"
+"""The finalizer of an object that is deleted after what it owns."""
 
 
 def describe(resource: Resource, metadata: Mapping[str, Any]) -> str:
@@ -117,6 +119,24 @@ def deleted(resource: Resource, old: Wire, *, now: datetime, grace_seconds: int 
     else:
         new = _doomed(old, now, _grace_period(resource, old, grace_seconds))
     return None if is_finished(new) else new
+
+
+def kept_by_dependents(body: Wire) -> Wire:
+    """*body*, which will stay until what it owns is gone."""
+    metadata = body["metadata"]
+    return {**body, "metadata": {**metadata, "finalizers": [*metadata.get("finalizers", ()), _DEPENDENTS]}}
+
+
+def is_kept_by_dependents(body: Wire) -> bool:
+    """Whether it is being deleted, and stays until what it owns is gone."""
+    return "deletionTimestamp" in body["metadata"] and _DEPENDENTS in body["metadata"].get("finalizers", ())
+
+
+def released_by_dependents(body: Wire) -> Wire:
+    """*body*, of which all that it owned is gone."""
+    metadata = body["metadata"]
+    left = [each for each in metadata["finalizers"] if each != _DEPENDENTS]
+    return {**body, "metadata": {**metadata, "finalizers": left}}
 
 
 def is_finished(body: Wire) -> bool:

@@ -39,6 +39,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=Slim)
 
 _WRITING = {"fieldManager": FIELD_MANAGER}
+_DRY_RUN = {"dryRun": "All"}
 _MERGE_PATCH = "application/merge-patch+json"
 KEPT_SECONDS = 80
 """How long an idle connection is kept for the next request. An API server closes idle connections after 90 s."""
@@ -108,11 +109,12 @@ class RemoteCluster:
         where, query = path(RESOURCES[kind], namespace), selecting(labels, fields)
         return follow(self._http, self._clock, self._jitter, kind, where, query, since)
 
-    async def create(self, obj: T) -> T:
+    async def create(self, obj: T, *, dry_run: bool = False) -> T:
         """Create a new object; `status` is dropped where it is a subresource. Raises AlreadyExists, Invalid."""
         kind, metadata = type(obj), obj.metadata  # type: ignore[attr-defined]  # every kind that is kept has metadata
         where = path(RESOURCES[kind], metadata.namespace)
-        return wire.parse_object(kind, await self._call("POST", where, query=_WRITING, body=wire.new_body(obj)))
+        query = {**_WRITING, **_DRY_RUN} if dry_run else _WRITING
+        return wire.parse_object(kind, await self._call("POST", where, query=query, body=wire.new_body(obj)))
 
     async def patch(
         self,
@@ -145,10 +147,15 @@ class RemoteCluster:
         uid: str = "",
         resource_version: str = "",
         grace_seconds: int | None = None,
+        dependents_first: bool = False,
+        dry_run: bool = False,
     ) -> None:
         """Ask for deletion, graceful where a kubelet or a finalizer must act first. Raises NotFound, Conflict."""
-        body = wire.deletion_body(uid=uid, resource_version=resource_version, grace_seconds=grace_seconds)
-        await self._call("DELETE", self._object(kind, name, namespace), body=body)
+        body = wire.deletion_body(
+            uid=uid, resource_version=resource_version, grace_seconds=grace_seconds, dependents_first=dependents_first
+        )
+        query = _DRY_RUN if dry_run else None
+        await self._call("DELETE", self._object(kind, name, namespace), query=query, body=body)
 
     async def access_to(self, kind: type[Slim], verbs: Sequence[str]) -> KindAccess:
         """What the caller can do with all objects of *kind*. Raises ClusterError where it may not be asked."""

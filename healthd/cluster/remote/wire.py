@@ -128,10 +128,12 @@ def patch_body(kind: type[Slim], patch: Mapping[str, Any], *, resource_version: 
     return _ENCODER.encode(_with_exact_times(kind, msgspec.to_builtins(whole)))
 
 
-def deletion_body(*, uid: str, resource_version: str, grace_seconds: int | None) -> bytes:
-    """Options of a deletion. The server deletes dependents in the background."""
+def deletion_body(
+    *, uid: str, resource_version: str, grace_seconds: int | None, dependents_first: bool = False
+) -> bytes:
+    """Options of a deletion. The server deletes dependents in the background, or before the object itself."""
     preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
-    options: dict[str, Any] = {"propagationPolicy": "Background"}
+    options: dict[str, Any] = {"propagationPolicy": "Foreground" if dependents_first else "Background"}
     if preconditions:
         options["preconditions"] = preconditions
     if grace_seconds is not None:

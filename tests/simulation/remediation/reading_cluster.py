@@ -46,16 +46,16 @@ class ReadingCluster(FaultyCluster):
         self._reads[kind, name] = self.calls, found.items
         return found
 
-    async def create(self, obj: T) -> T:
+    async def create(self, obj: T, *, dry_run: bool = False) -> T:
         asked = self._now()
 
         async def in_time() -> T:
             if self._now() - asked > GIVEN_UP_AFTER:
                 raise Unavailable("timed out")
-            return await self._truth.create(obj)
+            return await self._truth.create(obj, dry_run=dry_run)
 
         name = obj.metadata.name  # type: ignore[attr-defined]  # every kind that is kept has metadata
-        return await self._call(f"create {type(obj).__name__} {name}", in_time(), writes=True)
+        return await self._call(f"create {type(obj).__name__} {name}", in_time(), writes=not dry_run)
 
     def last(self, kind: type[Any], name: str) -> Any:
         """What it read last of *kind* and *name*; None where it knows nothing, or nothing fresh."""
