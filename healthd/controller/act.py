@@ -12,6 +12,7 @@ from typing import Any, assert_never
 
 from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
+from healthd.controller.rebuilds import Rebuilds
 from healthd.core.api import (
     FINALIZER_FENCE,
     FINALIZER_JOB,
@@ -27,7 +28,16 @@ from healthd.core.api import (
 from healthd.core.api.pod_packs import TooManyPods
 from healthd.core.patches import changes
 from healthd.core.recovery import spares
-from healthd.core.recovery.actions import Action, ClaimSpare, ReleasePods, RemovePods, StartGang, StopGang
+from healthd.core.recovery.actions import (
+    Action,
+    ClaimSpare,
+    MakeRoot,
+    ReleasePods,
+    RemovePods,
+    RemoveRoot,
+    StartGang,
+    StopGang,
+)
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.recovery_status import dressed, label_value
 from healthd.core.recovery.spares import ReturnSpare, SettleSpare
@@ -85,6 +95,7 @@ async def perform(
     recovery: Recovery,
     view: GangView,
     adapter: GangAdapter[Any],
+    rebuilds: Rebuilds,
 ) -> Node | None:
     """Do one action on the gang of *view*, whose root exists. Returns the changed node. Raises ClusterError."""
     root = view.root
@@ -108,6 +119,10 @@ async def perform(
             return await _claim(cluster, view.nodes[spare], recovery, instead_of)
         case StartGang(hint):
             await adapter.start(cluster, root, hint)
+        case RemoveRoot():
+            await rebuilds.remove(root, recovery)
+        case MakeRoot():
+            await rebuilds.make(recovery)
         case _:
             assert_never(action)
     return None

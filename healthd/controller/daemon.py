@@ -192,6 +192,7 @@ class ControllerDaemon:
             adapters=self._adapters,
             checkpoints=self._checkpoints,
             metrics=self.metrics,
+            namespace=self._namespace,
             informer=self._informers,
             together=in_parallel(),
             jitter=self._jitter,

@@ -27,6 +27,8 @@ class ReconcilerDependencies:
     """By kind."""
     checkpoints: Checkpoints
     metrics: Metrics
+    namespace: str = ""
+    """healthd's own namespace; empty: it has none, as on one server."""
     informer: Reader | None = None
     """Where everything else is read; it may be stale. None: *cluster*."""
     has_rhythms: bool = True

@@ -6,6 +6,7 @@ decision to act may not. Before a decision that writes, these are read from the 
 
 - **the recovery**, first: a write of its status with a stale resourceVersion fails with Conflict;
 - **the root**: its version is the precondition of stopping and starting;
+- **whether it can be made again**, where the root failed for good: `healthd.controller.rebuilds`;
 - **the pods**, but only where it matters that there are no others: before a stop is called complete, while the fence is
   closed, where a gang that is to be started has that attempt already (its record may be older than a further stop, and
   then its members have run), and where a fault is seen among pods from before the last start of the gang: other pods
@@ -40,6 +41,7 @@ from msgspec.structs import replace
 
 from healthd.cluster.port import Cluster, Invalid, NotFound
 from healthd.controller.cache.cluster_state import ClusterState, ObjectKey, latest_first
+from healthd.controller.rebuilds import Rebuilds
 from healthd.core.api import LABEL_GANG, Cause, GangRef, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.core.api.model import ENDED, CauseKind, Phase
 from healthd.core.recovery.fence import is_another_boot
@@ -86,12 +88,14 @@ class FreshReader:
         adapters: Mapping[str, GangAdapter[Any]],
         together: Gather,
         faults: Callable[[GangView], Collection[Cause]],
+        rebuilds: Rebuilds,
     ) -> None:
         self._cluster = cluster
         self._cluster_state = cluster_state
         self._adapters = adapters
         self._together = together
         self._faults = faults
+        self._rebuilds = rebuilds
         self._occupied: dict[str, str] = {}
         """Occupied spares, with the pod that runs there and is not ours."""
 
@@ -110,8 +114,10 @@ class FreshReader:
                 self._cluster_state.remove(noticed)
         if recovery is None or recovery.metadata.uid != noticed.metadata.uid or recovery.status.phase in ENDED:
             return FreshRead(recovery=None, view=GangView(root=None))
-        root = await self._adapters[gang.kind].find(self._cluster, gang)
-        view, awaited = await self._with_pods(self._noticed(gang, root), gang, recovery)
+        found = await self._adapters[gang.kind].find(self._cluster, gang)
+        root, rebuild = await self._rebuilds.read(recovery, found)
+        view = replace(self._noticed(gang, root), rebuild=rebuild)
+        view, awaited = await self._with_pods(view, gang, recovery)
         view = await self._with_nodes(view, {*hinges(recovery, root), *self.booted(recovery)})
         view = replace(view, occupied=await self._occupants(recovery, view.nodes))
         view = replace(view, taken=await self._taken(recovery, view))

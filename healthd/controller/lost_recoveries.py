@@ -19,6 +19,7 @@ from healthd.controller.act import record
 from healthd.core.api import ANNOTATION_RESTART, ObjectMeta, Recovery, RecoveryStatus
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.recovery.gang import Root, RootOutcome
+from healthd.core.recovery.rebuilding import is_being_rebuilt
 
 log = structlog.get_logger()
 
@@ -37,6 +38,8 @@ def is_needed(lost: Recovery, root: Root | None, others: Iterable[Recovery]) -> 
     """
     if any(_has_taken_over(other, lost) for other in others):
         return False
+    if is_being_rebuilt(lost.status) and (root is None or root.deleting):
+        return True
     if root is None or root.deleting or root.ending is not RootOutcome.NOT_ENDED or not root.options.restart:
         return False
     return root.attempt <= lost.status.attempt

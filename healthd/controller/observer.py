@@ -17,6 +17,7 @@ from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.checkpoints.recovery_reads import RecoveryReads
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.fresh_reads import FreshReader, phase_of
+from healthd.controller.rebuilds import Rebuilds
 from healthd.core.api import Cause, GangRef, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.config import Config
@@ -60,7 +61,12 @@ class Observer:
     """Observes one gang after the other. The searches for checkpoints that a snapshot needs begin here (*reads*)."""
 
     def __init__(
-        self, dependencies: ReconcilerDependencies, cluster_state: ClusterState, config: Config, reads: RecoveryReads
+        self,
+        dependencies: ReconcilerDependencies,
+        cluster_state: ClusterState,
+        config: Config,
+        reads: RecoveryReads,
+        rebuilds: Rebuilds,
     ) -> None:
         self._clock = dependencies.clock
         self._adapters = dependencies.adapters
@@ -72,7 +78,12 @@ class Observer:
         self._foreign = foreign_signs.rules_of(config.foreign)
         self._reads = reads
         self.fresh_reader = FreshReader(
-            dependencies.cluster, cluster_state, dependencies.adapters, dependencies.together, self._faults_now
+            dependencies.cluster,
+            cluster_state,
+            dependencies.adapters,
+            dependencies.together,
+            self._faults_now,
+            rebuilds,
         )
 
     async def cached(self, gang: GangRef, recovery: Recovery | None) -> Snapshot:

@@ -22,7 +22,7 @@ import structlog
 
 from healthd.cluster.port import AlreadyExists, ClusterError, Conflict, NotFound
 from healthd.controller.act import perform, point_hint, record
-from healthd.controller.cache.cluster_state import ClusterState, GangKey, key_of
+from healthd.controller.cache.cluster_state import ClusterState, GangKey, ObjectKey, key_of
 from healthd.controller.cache.informers import read_everything
 from healthd.controller.checkpoints.background_reads import CheckpointReads
 from healthd.controller.checkpoints.recovery_reads import RecoveryReads
@@ -36,6 +36,7 @@ from healthd.controller.metrics import measure_agents, measure_detection, measur
 from healthd.controller.observer import Observer, Snapshot
 from healthd.controller.planned_restarts import PlannedRestarts
 from healthd.controller.progress import ProgressRecorder
+from healthd.controller.rebuilds import Rebuilds
 from healthd.controller.schedule import RETRY, SOON, Schedule
 from healthd.core.api import LABEL_GANG, Cause, GangRef, Recovery
 from healthd.core.api.model import ENDED, CauseKind
@@ -45,6 +46,7 @@ from healthd.core.recovery.actions import StartGang
 from healthd.core.recovery.decide import Decision, decide, open_recovery
 from healthd.core.recovery.gang import Root, RootOutcome, left_stopped
 from healthd.core.recovery.planned import is_still_wanted
+from healthd.core.recovery.rebuilding import is_answered
 from healthd.core.recovery.recovery_status import label_value
 from healthd.telemetry.events import WARNING, about, about_gang
 from healthd.telemetry.isolation import Isolation
@@ -85,8 +87,13 @@ class Reconciler:
         self.reads = CheckpointReads(self._clock, self.cluster_state.dirty_keys.add, dependencies.jitter)
         """The caller of `reconcile_all` or `reconcile` must run these, too."""
         checkpoints = dependencies.checkpoints
+        self._rebuilds = Rebuilds(self._cluster, self._adapters, dependencies.namespace)
         self._observer = Observer(
-            dependencies, self.cluster_state, config, RecoveryReads(self.reads, checkpoints, self._look_every)
+            dependencies,
+            self.cluster_state,
+            config,
+            RecoveryReads(self.reads, checkpoints, self._look_every),
+            self._rebuilds,
         )
         self._fresh_reader = self._observer.fresh_reader
         self._progress = ProgressRecorder(
@@ -237,7 +244,7 @@ class Reconciler:
             return None  # first: the store may not answer for hours, and a large gang has thousands of nodes to read
         snapshot = await self._observer.at_fault(gang)
         root, faults = snapshot.root, snapshot.faults
-        if root is None or not faults or root.ending is not RootOutcome.NOT_ENDED or not root.options.restart:
+        if root is None or not faults or root.ending is RootOutcome.COMPLETE or not root.options.restart:
             return None
         if faults[0].kind is CauseKind.INTERRUPTED and cached is not None and root.generation > cached.generation:
             return None  # its change is on the way here, and may show that a member went because the gang was smaller
@@ -245,6 +252,8 @@ class Reconciler:
             return None
         # Read last: another controller may have opened one while this one read, or was paused.
         earlier = await self._fresh_reader.recoveries(gang)
+        if any(is_answered(root, each.status) for each in earlier):
+            return None
         active = next((each for each in earlier if each.status.phase not in ENDED), None)
         return active or await self._create(root, faults[0], earlier)
 
@@ -326,7 +335,9 @@ class Reconciler:
                 others = await self._fresh_reader.recoveries(recovery.spec.gang)
                 recovery = await point_hint(self._cluster, recovery, others)
                 self.cluster_state.upsert(recovery)
-            changed = await perform(self._cluster, action, recovery=recovery, view=snapshot.view, adapter=adapter)
+            changed = await perform(
+                self._cluster, action, recovery=recovery, view=snapshot.view, adapter=adapter, rebuilds=self._rebuilds
+            )
             if changed is not None:
                 self.cluster_state.upsert(changed)
         log.info("recovery.acted", recovery=recovery.metadata.name, did=decision.reason)
@@ -338,6 +349,7 @@ class Reconciler:
             return recovery
         written = await record(self._cluster, recovery, decision.record, self._clock.now())
         self.cluster_state.upsert(written)
+        await self._rebuilds.forget_used(recovery, written)
         with self._isolation.of("event", written.metadata.name):
             self._report_move(recovery, written, decision)
         return written
@@ -401,6 +413,7 @@ class Reconciler:
                 await self._garbage_collector.tidy(lambda nodes: foreign_signs.reader(nodes, self._foreign, now))
                 if is_time:
                     await self._garbage_collector.forget_old(self._policy, now)
+                    await self._rebuilds.clear(self._recovery, self._policy.keep_for, now)
                 self._metrics.loop_succeeded("controller", now)
                 succeeded = True
         except ClusterError as error:
@@ -410,6 +423,9 @@ class Reconciler:
                 measure_world(self._metrics, self.cluster_state)
                 self._measure_all_nodes(now)
         return succeeded
+
+    def _recovery(self, namespace: str, name: str) -> Recovery | None:
+        return self.cluster_state.get(Recovery, ObjectKey(namespace, name))
 
     def _measure_all_nodes(self, now: datetime) -> None:
         """Set the gauges that need a look at every node, less often than the others."""

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from healthd.cluster.port import Cluster, Labels, NotFound, Reader
-from healthd.core.api import RESOURCES, GangRef, ObjectMeta, Pod, Slim
-from healthd.core.recovery.gang import Root, StartHint
+from healthd.core.api import RESOURCES, Condition, GangRef, ObjectMeta, Pod, Slim
+from healthd.core.recovery.gang import Root, RootOutcome, StartHint
 from healthd.core.untrusted import InvalidText, shown
 from healthd.gangs.annotations import metadata_of_root
+from healthd.gangs.rebuilding import RebuildRules, failure_of
 
 T = TypeVar("T", bound=Slim)
 
@@ -32,6 +33,11 @@ class GangAdapter(ABC, Generic[T]):
     beside: type[Slim] | None = None
     """A kind of objects that say more about roots of this kind: such a change concerns the root (`root_beside`)."""
 
+    rebuild_rules: RebuildRules | None = None
+    """How a root that failed for good is made again; None: it is not."""
+    manifest: type[Slim] | None = None
+    """The same objects with their spec unparsed; None where `rebuild_rules` is."""
+
     makes_roots: bool = False
     """True: gangs of this kind have no root until healthd creates one (`discover`)."""
 
@@ -44,12 +50,21 @@ class GangAdapter(ABC, Generic[T]):
         meta: ObjectMeta = obj.metadata  # type: ignore[attr-defined]  # every kind that is kept has it
         root = metadata_of_root(RESOURCES[self.kind].name, meta)
         try:
-            return self.with_members(obj, root)
+            root = self.with_members(obj, root)
+            if root.ending is not RootOutcome.FAILED:
+                return root
+            failure = failure_of(self.kind_name, meta, self.conditions(obj), self.rebuild_rules)
+            return dataclasses.replace(root, failure=failure)
         except InvalidText as error:
             why = str(error)
         except Exception as error:  # whatever shape it has: one object must not stop the reads of the others
             why = f"it cannot be read: {type(error).__name__} {shown(str(error))}"
         return dataclasses.replace(root, invalid=(*root.invalid, why))
+
+    def conditions(self, obj: T) -> Sequence[Condition]:
+        """The conditions in the status of *obj*. Raises InvalidText."""
+        found: Sequence[Condition] = getattr(getattr(obj, "status", None), "conditions", ())
+        return found
 
     @abstractmethod
     def is_root(self, obj: T) -> bool:

@@ -27,6 +27,8 @@ from healthd.core.api import (
     ANNOTATION_ORIGINAL_SIZE,
     ANNOTATION_PLACEMENT,
     ANNOTATION_PROGRESS,
+    ANNOTATION_REBUILD,
+    ANNOTATION_REBUILT_FROM,
     ANNOTATION_RESTART,
     ANNOTATION_RESUME_FROM,
     ANNOTATION_RESUME_STEP,
@@ -98,6 +100,8 @@ def metadata_of_root(kind: str, meta: ObjectMeta) -> Root:
         checkpoint=notes.read(ANNOTATION_CHECKPOINT, _url) or "",
         checkpoint_format=notes.read(ANNOTATION_CHECKPOINT_FORMAT, _format) or "",
         max_no_advance=notes.read(ANNOTATION_MAX_NO_ADVANCE, read_number),
+        rebuild=meta.annotations.get(ANNOTATION_REBUILD) == "enabled",
+        rebuild_unread=_unknown_word(meta.annotations.get(ANNOTATION_REBUILD, "")),
         grow_back=meta.annotations.get(ANNOTATION_GROW_BACK) == "enabled",
         min_nodes=notes.read(ANNOTATION_MIN_NODES, partial(read_number, least=1)),
         fence_timeout=notes.read(ANNOTATION_FENCE_TIMEOUT, _duration),
@@ -115,6 +119,7 @@ def metadata_of_root(kind: str, meta: ObjectMeta) -> Root:
         world=0,
         indexes=(),
         placement=notes.read(ANNOTATION_PLACEMENT, _placement) or {},
+        rebuilt_from=notes.read(ANNOTATION_REBUILT_FROM, _name) or "",
         deleting=meta.deletion_timestamp is not None,
         options=options,
         progress=_remembered(notes.get(ANNOTATION_PROGRESS), Progress) or NO_PROGRESS,
@@ -217,6 +222,11 @@ def attempt_on(meta: ObjectMeta) -> int:
 
 def _name(text: str) -> str:
     return read_text(text, LONGEST_NAME)
+
+
+def _unknown_word(text: str) -> str:
+    """What it says, where that is neither yes nor left out. It allows nothing, and makes nothing else invalid."""
+    return shown(text) if text not in ("", "enabled") else ""
 
 
 def _url(text: str) -> str:

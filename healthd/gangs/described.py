@@ -10,14 +10,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from healthd.cluster.port import Cluster, Labels, NotFound, Reader
-from healthd.core.api import ANNOTATION_REPLICAS, CustomObject, JobManifest, ObjectMeta, Pod, custom_type
+from healthd.core.api import ANNOTATION_REPLICAS, Condition, CustomObject, JobManifest, ObjectMeta, Pod, custom_type
 from healthd.core.config.gang_kinds import KindDescription
 from healthd.core.patches import changes, merged
 from healthd.core.recovery.gang import Root, RootOutcome, StartHint, attempt_of, is_terminal
@@ -35,15 +36,28 @@ from healthd.gangs.job import is_controlled
 from healthd.gangs.kueue import queue_trouble, queue_trouble_below
 from healthd.gangs.parts import Part, elastic_part, read_parts, resize, templates
 from healthd.gangs.paths import Json, condition_of, number_at, parse_path, parse_sign, parse_signs, patch_at, value_at
+from healthd.gangs.rebuilding import RebuildRules
 from healthd.gangs.started_jobs import patch_template
 from healthd.gangs.switch import Switch
 
+MOST_CONDITIONS = 100
+"""That are read of one object."""
+
 
 class DescribedAdapter(GangAdapter[CustomObject]):
-    """The adapter of the kind *description*; *below* is that of the object that makes its pods, where another does."""
+    """
+    The adapter of the kind *description*; *below* is that of the object that makes its pods, where another does. With
+    *rebuild_rules* its roots can be made again.
+    """
 
-    def __init__(self, description: KindDescription, below: GangAdapter[Any] | None = None) -> None:
+    def __init__(
+        self,
+        description: KindDescription,
+        below: GangAdapter[Any] | None = None,
+        rebuild_rules: RebuildRules | None = None,
+    ) -> None:
         self.description = description
+        self.rebuild_rules = rebuild_rules
         self.kind = custom_type(
             description.api_version,
             description.kind,
@@ -51,6 +65,7 @@ class DescribedAdapter(GangAdapter[CustomObject]):
             description.alias,
             writes_status=bool(description.pod_version),
         )
+        self.manifest = self.kind if rebuild_rules else None
         self._below = below
         self._switch = Switch(description)
         self._stopped = parse_signs(description.stopped)
@@ -66,6 +81,11 @@ class DescribedAdapter(GangAdapter[CustomObject]):
     def is_root(self, obj: CustomObject) -> bool:
         """Marked for healthd, with no controller that restarts it."""
         return concerns_us(obj.metadata) and not is_controlled(obj.metadata)
+
+    def conditions(self, obj: CustomObject) -> Sequence[Condition]:
+        """Those that can be read."""
+        found = obj.status.get("conditions")
+        return tuple(_readable_conditions(found[:MOST_CONDITIONS] if isinstance(found, list) else ()))
 
     def with_members(self, obj: CustomObject, root: Root) -> Root:
         """*root* without what the object below it says; `complete` adds that."""
@@ -204,6 +224,12 @@ class DescribedAdapter(GangAdapter[CustomObject]):
 
 def _whole(obj: CustomObject) -> dict[str, Any]:
     return {"spec": obj.spec, "status": obj.status}
+
+
+def _readable_conditions(found: Iterable[Any]) -> Iterator[Condition]:
+    for each in found:
+        with suppress(msgspec.ValidationError):
+            yield msgspec.convert(each, Condition)
 
 
 def _started_at(kind: KindDescription, whole: Json, meta: ObjectMeta) -> datetime | None:

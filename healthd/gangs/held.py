@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from healthd.cluster.port import Cluster, Conflict, Labels, Reader
-from healthd.core.api import GangRef, ObjectMeta, Pod, Slim
+from healthd.core.api import Condition, GangRef, ObjectMeta, Pod, Slim
 from healthd.core.recovery.gang import Root, StartHint
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import start_notes
@@ -56,12 +56,18 @@ class HeldAdapter(GangAdapter[T]):
         self.kind = inner.kind
         self.labels = inner.labels
         self.makes_roots = inner.makes_roots
+        self.rebuild_rules = inner.rebuild_rules
+        self.manifest = inner.manifest
         self.beside = holder.kind
         self._holder = holder
 
     def is_root(self, obj: T) -> bool:
         """As its kind says."""
         return self.inner.is_root(obj)
+
+    def conditions(self, obj: T) -> Sequence[Condition]:
+        """As its kind says."""
+        return self.inner.conditions(obj)
 
     def with_members(self, obj: T, root: Root) -> Root:
         """As its kind says, with the queue; `complete` adds what the holder says."""

@@ -48,6 +48,7 @@ from healthd.gangs.annotations import (
     stop_notes,
     template_patch,
 )
+from healthd.gangs.rebuilding import JOB
 from healthd.gangs.started_jobs import patch_template
 from healthd.gangs.volumes import read_mounts
 
@@ -59,6 +60,8 @@ class JobAdapter(GangAdapter[Job]):
     """The adapter of batch/v1 Job."""
 
     kind = Job
+    rebuild_rules = JOB
+    manifest = JobManifest
 
     def is_root(self, obj: Job) -> bool:
         """Marked for healthd, with no controller that restarts it, and not the launcher of another gang."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from healthd.cluster.port import Cluster, Labels
-from healthd.core.api import JobSet, JobSpec, Pod
+from healthd.core.api import JobSet, JobSetManifest, JobSpec, Pod
 from healthd.core.recovery.gang import ClaimMount, Numbered, Root, RootOutcome, StartHint
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (
@@ -28,6 +28,7 @@ from healthd.gangs.annotations import (
     tolerating_reservation,
 )
 from healthd.gangs.job import is_controlled, managed_elsewhere, world_of
+from healthd.gangs.rebuilding import JOBSET
 from healthd.gangs.volumes import read_mounts
 
 LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
@@ -39,6 +40,8 @@ class JobSetAdapter(GangAdapter[JobSet]):
     """The adapter of jobset.x-k8s.io JobSet."""
 
     kind = JobSet
+    rebuild_rules = JOBSET
+    manifest = JobSetManifest
 
     def is_root(self, obj: JobSet) -> bool:
         """Marked for healthd, with no controller that restarts it."""

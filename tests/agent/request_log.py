@@ -35,10 +35,10 @@ class CountingCluster:
         """Noted as `delete Kind`."""
         return await self._pass_on("delete", kind, *where, **given)
 
-    async def create(self, obj: Any) -> Any:
+    async def create(self, obj: Any, **how: Any) -> Any:
         """Noted as `create Kind`."""
         await self._note(f"create {type(obj).__name__}")
-        return await self._cluster.create(obj)
+        return await self._cluster.create(obj, **how)
 
     async def watch(self, kind: type[Any], **given: Any) -> AsyncIterator[Any]:
         """Noted as `watch Kind` when it begins; it breaks with the next event while there is trouble."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
 from healthd.controller.act import NotKept, TooLarge, perform, record
+from healthd.controller.rebuilds import Rebuilds
 from healthd.core.api import FINALIZER_JOB, FencedPod, Pod, Recovery, Slim
 from healthd.core.api.model import Phase
 from healthd.core.api.pod_packs import MOST_PODS
@@ -72,6 +73,7 @@ async def test_a_gang_that_its_user_set_going_is_not_stopped_by_what_was_decided
             recovery=before,
             view=GangView(root=scenario.root),
             adapter=ADAPTERS["Job"],
+            rebuilds=Rebuilds(scenario.cluster, ADAPTERS, ""),
         )
 
     assert not scenario.root.suspended
@@ -90,6 +92,7 @@ async def test_of_pods_whose_end_is_proven_only_what_another_finalizer_keeps_sta
             recovery=recovery,
             view=GangView(root=a_root(), pods=(free, counted, kept)),
             adapter=ADAPTERS["Job"],
+            rebuilds=Rebuilds(cluster, ADAPTERS, ""),
         )
         left = (await cluster.list(Pod)).items
 

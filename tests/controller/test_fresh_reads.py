@@ -14,6 +14,7 @@ from healthd.cluster.port import Labels
 from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.cache.informers import read_everything
 from healthd.controller.fresh_reads import FreshRead, FreshReader, hinges, one_by_one
+from healthd.controller.rebuilds import Rebuilds
 from healthd.controller.workqueue import in_parallel
 from healthd.core.api import (
     ANNOTATION_ATTEMPT,
@@ -98,9 +99,9 @@ class NoticedGang:
 
     async def snapshot(self, recovery: Recovery, cluster: Any = None, blamed: Sequence[str] = ()) -> FreshRead:
         faults = [a_cause(node=node) for node in blamed]
-        fresh_reader = FreshReader(
-            cluster or self.cluster, self.cluster_state, ADAPTERS, one_by_one, lambda view: faults
-        )
+        through = cluster or self.cluster
+        rebuilds = Rebuilds(through, ADAPTERS, "")
+        fresh_reader = FreshReader(through, self.cluster_state, ADAPTERS, one_by_one, lambda view: faults, rebuilds)
         return await fresh_reader.at_recovery(recovery)
 
 
@@ -126,7 +127,8 @@ async def test_what_the_agents_of_a_gang_that_hangs_report_is_read_again_before_
     scenario.cluster_state.upsert(patched)
     await scenario.cluster.patch(NodeHealth, "node-1", works, subresource="status")
     hangs = a_cause(CauseKind.HANG)
-    reader = FreshReader(scenario.cluster, scenario.cluster_state, ADAPTERS, one_by_one, lambda _: [hangs])
+    rebuilds = Rebuilds(scenario.cluster, ADAPTERS, "")
+    reader = FreshReader(scenario.cluster, scenario.cluster_state, ADAPTERS, one_by_one, lambda _: [hangs], rebuilds)
     view = await reader.at_fault(GangRef(kind="Job", name="train", namespace="default", uid=scenario.job.metadata.uid))
 
     assert view.health["node-1"].status.rhythms == []

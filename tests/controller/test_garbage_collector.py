@@ -14,6 +14,7 @@ from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.cache.informers import read_everything
 from healthd.controller.fresh_reads import FreshReader, one_by_one
 from healthd.controller.garbage_collector import GarbageCollector, needs_hint
+from healthd.controller.rebuilds import Rebuilds
 from healthd.core.api import (
     ANNOTATION_RESTART,
     ANNOTATION_STOPPED_BY,
@@ -217,7 +218,7 @@ async def test_one_pod_that_is_not_given_back_keeps_no_other() -> None:
         tidier = GarbageCollector(
             seen,
             cluster_state,
-            FreshReader(seen, cluster_state, ADAPTERS, one_by_one, lambda _: ()),
+            FreshReader(seen, cluster_state, ADAPTERS, one_by_one, lambda _: (), Rebuilds(seen, ADAPTERS, "")),
             ADAPTERS,
             Isolation(),
         )

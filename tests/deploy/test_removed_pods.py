@@ -6,6 +6,7 @@ import pytest
 
 from healthd.cluster.port import Cluster
 from healthd.controller.act import perform
+from healthd.controller.rebuilds import Rebuilds
 from healthd.core.api import Job, Pod
 from healthd.core.recovery.actions import RemovePods
 from healthd.core.recovery.gang import GangView
@@ -85,7 +86,8 @@ async def remove(cluster: Cluster, namespace: str, name: str) -> None:
     pod = await cluster.get(Pod, name, namespace)
     recovery = await cluster.create(a_recovery(gang=job, namespace=namespace))
     view = GangView(root=adapter.read(job), pods=(pod,))
-    await perform(cluster, RemovePods((name,)), recovery=recovery, view=view, adapter=adapter)
+    rebuilds = Rebuilds(cluster, ADAPTERS, "")
+    await perform(cluster, RemovePods((name,)), recovery=recovery, view=view, adapter=adapter, rebuilds=rebuilds)
 
 
 def a_job(**more: object) -> Json:

@@ -86,6 +86,7 @@ class Scenario:
         foreign: ForeignPolicy | None = None,
         options: dict[str, str] | None = None,
         grace_seconds: int = 30,
+        backoff_limit: int = 1_000_000,
     ) -> None:
         self.clock = ManualClock()
         self.config = Config(
@@ -107,7 +108,7 @@ class Scenario:
         for number in range(ranks + spares):
             self._make_node(f"node-{number}", spare=number >= ranks)
         self.trainers.stores["train"] = self.store = Store()
-        at_once(self.ground_truth.create(_job(ranks, options or {}, grace_seconds)))
+        at_once(self.ground_truth.create(_job(ranks, options or {}, grace_seconds, backoff_limit)))
         self._loops: dict[str, Loop] = {"jobs": self._jobs(), "controller": self.new_controller("controller")}
         for name in self.machines.all:
             self._loops[f"agent {name}"] = self._agent(name)
@@ -299,6 +300,7 @@ class Scenario:
             adapters=adapters,
             checkpoints=SeenCheckpoints(self.trainers.stores),
             metrics=METRICS,
+            namespace="healthd-system",
             informer=informer,
             activity=activity or NoActivity(),
             witnesses=witnesses or UnknownWitnesses(),
@@ -483,9 +485,9 @@ def _unread(machine: Machine, agent: Agent) -> RecordBatch:
     return RecordBatch(records=machine.records[first:], last_sequence=len(machine.records) - 1)
 
 
-def _job(ranks: int, options: dict[str, str], grace_seconds: int) -> Job:
+def _job(ranks: int, options: dict[str, str], grace_seconds: int, backoff_limit: int) -> Job:
     notes = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": "/checkpoints/train", **options}
-    job = a_job(ranks=ranks, backoff_limit=1_000_000, annotations={k: v for k, v in notes.items() if v})
+    job = a_job(ranks=ranks, backoff_limit=backoff_limit, annotations={k: v for k, v in notes.items() if v})
     template = msgspec.structs.replace(
         job.spec.template,
         metadata=msgspec.structs.replace(job.spec.template.metadata, finalizers=[FINALIZER_FENCE]),

@@ -8,6 +8,7 @@ from typing import Any
 from healthd.cluster.crds.rules import Schema
 from healthd.core.api import (
     Cause,
+    CopiedRoot,
     Delivery,
     FencedPod,
     HangSuspect,
@@ -23,6 +24,7 @@ from healthd.core.api import (
     PodGangSpec,
     PodHint,
     PodRhythm,
+    Rebuild,
     Recovery,
 )
 from healthd.core.api.health import MOST_RHYTHMS
@@ -43,6 +45,7 @@ from healthd.core.api.recoveries import (
 )
 from healthd.core.api.remediations import MOST_ATTEMPTS as MOST_RUNGS
 from healthd.core.api.remediations import NodePhase
+from healthd.core.api.root_copies import LONGEST_COPY
 from healthd.core.untrusted import LARGEST_GANG
 
 _NAME: Schema = {"maxLength": 253}
@@ -57,6 +60,8 @@ BOUNDS: Mapping[type[Slim], Mapping[str, Schema]] = {
         "namespace": {**_NAME, "minLength": 1},
         "uid": {**_NAME, "minLength": 1},
     },
+    Rebuild: {"uid": {**_NAME, "minLength": 1}, "made": _NAME},
+    CopiedRoot: {"recovery": _NAME, "version": _NAME, "manifest": {"maxLength": LONGEST_COPY}},
     Cause: {"message": {"maxLength": LONGEST_MESSAGE}, "node": _NAME, "suspects": {"maxItems": MOST_SUSPECTS}},
     HangSuspect: {
         "member": {"maxLength": LONGEST_MEMBER},

@@ -13,6 +13,7 @@ from healthd.core.api import (
     NodeRemediation,
     PodGang,
     Recovery,
+    RootCopy,
 )
 from healthd.core.api.meta import Slim
 
@@ -88,6 +89,16 @@ PRESENTATIONS: Mapping[type[Slim], Presentation] = {
             Column("Model", ".spec.model", description="The GPUs in it."),
             Column("Since", ".spec.since", "date", "How long ago healthd first saw it."),
             Column("Age", ".metadata.creationTimestamp", "date", wide=True),
+        ],
+    ),
+    RootCopy: Presentation(
+        short=["rootc"],
+        columns=[
+            Column("Namespace", ".spec.gang.namespace", description="Where the root was."),
+            Column("Kind", ".spec.gang.kind"),
+            Column("Name", ".spec.gang.name"),
+            Column("Recovery", ".spec.recovery", description="The recovery that makes it again."),
+            Column("Age", ".metadata.creationTimestamp", "date"),
         ],
     ),
     NodeRemediation: Presentation(

@@ -433,7 +433,7 @@ class ClusterState:
 
     def _remember_deleted(self, last: Pod) -> None:
         for claim in self._candidate_gangs(last):
-            if claim in self.roots:
+            if claim in self.roots or self._recoveries.get(claim):  # a root that is made again may go before its pods
                 self._deleted[last.metadata.uid] = (claim, last)
                 self._deleted_of[claim][last.metadata.uid] = last
                 break

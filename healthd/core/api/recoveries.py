@@ -182,6 +182,15 @@ class Attempt(Slim, frozen=True, kw_only=True):
     """It failed by itself while it loaded the checkpoint or soon after. No node and no deletion caused it."""
 
 
+class Rebuild(Slim, frozen=True, kw_only=True):
+    """The root failed for good, so healthd deletes it and makes it again. Recorded before the deletion."""
+
+    uid: str
+    """Of the root that failed. Its copy is the RootCopy of this name, in healthd's own namespace."""
+    made: str = ""
+    """Of the root that was made in its place; empty: not made yet."""
+
+
 class PodHint(Slim, frozen=True, kw_only=True):
     """
     What every new pod of the gang gets at its creation. The admission policy only copies this.
@@ -252,6 +261,8 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
     """Completion index -> node name of the next start."""
     stand_ins: dict[str, str] = {}
     """Node that others took while the gang was stopped -> its spare, written before the spare is claimed."""
+    rebuild: Rebuild | None = None
+    """The last time that the root was made again; empty: it was not."""
     hint: PodHint | None = None
     """What the pods of the current attempt get; recorded before each start."""
     attempts: list[Attempt] = []
@@ -307,9 +318,15 @@ class Recovery(Slim, frozen=True, kw_only=True):
         The right to write recoveries is granted by namespace. It is enforced here, where every recovery is created and
         decoded, so that no reader follows it to a gang of another namespace.
 
+        After a rebuild the gang is that of the new root: in memory `spec` has its uid, and what is stored stays as it
+        was. So everything that asks for the recoveries of a gang finds this one.
+
         Raises ValueError for a gang that no object can be: the text would stand in commands, messages and metrics.
         """
         gang, namespace = self.spec.gang, self.metadata.namespace
+        if (rebuild := self.status.rebuild) is not None:
+            gang = msgspec.structs.replace(gang, uid=rebuild.made or rebuild.uid)
+            msgspec.structs.force_setattr(self, "spec", msgspec.structs.replace(self.spec, gang=gang))
         if not (_NAME.fullmatch(gang.name) and _KIND.fullmatch(gang.kind)):
             raise ValueError(f"spec.gang: no object can be called {shown(gang.kind)} {shown(gang.name)}")
         if gang.namespace != namespace:

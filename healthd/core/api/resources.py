@@ -20,6 +20,7 @@ from healthd.core.api.pods import Pod
 from healthd.core.api.recoveries import Recovery
 from healthd.core.api.remediations import NodeRemediation
 from healthd.core.api.reviews import LocalSubjectAccessReview, SubjectAccessReview, TokenReview
+from healthd.core.api.root_copies import RootCopy
 from healthd.core.api.workloads import (
     CustomObject,
     Job,
@@ -101,6 +102,7 @@ RESOURCES: dict[type[Slim], Resource] = {
     HardwareHistory: Resource(
         "healthd.dev/v1alpha1", "HardwareHistory", "hardwarehistories", namespaced=True, has_status=False
     ),
+    RootCopy: Resource("healthd.dev/v1alpha1", "RootCopy", "rootcopies", namespaced=True, has_status=False),
     NodeRemediation: Resource(
         "healthd.dev/v1alpha1", "NodeRemediation", "noderemediations", namespaced=True, has_status=True
     ),
@@ -146,6 +148,7 @@ AnyObject = (
     | Recovery
     | IncidentRecord
     | HardwareHistory
+    | RootCopy
     | NodeRemediation
 )
 

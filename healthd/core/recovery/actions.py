@@ -45,4 +45,14 @@ class StartGang:
     hint: StartHint
 
 
-Action = StopGang | ReleasePods | RemovePods | ClaimSpare | StartGang
+@dataclass(frozen=True, slots=True)
+class RemoveRoot:
+    """Keep a copy of the root that failed for good, and delete it after all that it made."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakeRoot:
+    """Make the root again from its copy, stopped by this recovery."""
+
+
+Action = StopGang | ReleasePods | RemovePods | ClaimSpare | StartGang | RemoveRoot | MakeRoot

@@ -18,7 +18,7 @@ from healthd.core.api.model import CauseKind, Verdict
 from healthd.core.config import HangPolicy
 from healthd.core.node.quarantine import read_record, repaired_at
 from healthd.core.recovery.foreign_signs import Effect, Sign
-from healthd.core.recovery.gang import GangView, Root, deletion_asked_at, index_of, members, with_seats
+from healthd.core.recovery.gang import GangView, Root, RootOutcome, deletion_asked_at, index_of, members, with_seats
 from healthd.core.recovery.progress import NO_PROGRESS, has_rhythm, silence_allowed
 from healthd.core.recovery.suspicion import hang_cause
 from healthd.core.recovery.terms import Terms
@@ -26,6 +26,13 @@ from healthd.core.recovery.terms import Terms
 LATE = 2.0
 """A step is late after this many times the longest interval between two steps: a gang that lost a node makes no more
 steps."""
+FAULT_BEFORE = timedelta(minutes=15)
+"""A root that failed so long after a node broke did not fail because of that. A node that is not reachable is emptied
+after five minutes."""
+FAULT_AFTER = timedelta(minutes=2)
+"""A fault may be reported after the ranks have died of it: clocks differ, and some sources are read once a minute."""
+FAILED_LATELY = timedelta(hours=1)
+"""What failed earlier is an old story: its owner has seen it."""
 RAN = timedelta(minutes=2)
 """A container that ended sooner and restarts is still starting: it may wait for its peers or for their DNS names."""
 DISK_FULL = "DiskFull"
@@ -44,6 +51,8 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
     A member on a bad node is a hardware fault, whether or not its process is dead yet. So the cascade of failing ranks
     that follows a dead GPU is not taken for a software fault.
     """
+    if view.root is not None and view.root.ending is RootOutcome.FAILED:
+        return _behind_failure(view, view.root, now)
     if not _is_going(view.root):
         return []
     pods = _unfinished(view)
@@ -56,6 +65,43 @@ def find_faults(view: GangView, policy: HangPolicy, now: datetime) -> list[Cause
     if not causes and (hang := _hang(view, members(view), policy, now)):
         causes.append(hang)
     return sorted(causes, key=_significance)
+
+
+def _behind_failure(view: GangView, root: Root, now: datetime) -> list[Cause]:
+    """
+    The broken nodes because of which *root* failed for good, a moment ago; empty where none is to blame.
+
+    Its members are stopped and deleted by its own controller, so the last states of those that are gone count as well.
+    """
+    at = root.failure.at if root.failure else None
+    is_its_users = root.suspended and not root.stopped_by
+    if at is None or root.deleting or root.invalid or is_its_users or now - at > FAILED_LATELY:
+        return []
+    ran = [pod for pod in (*members(view), *members(replace(view, pods=view.deleted))) if pod.spec.node_name]
+    causes = {name: node_fault(name, view, now) for name in sorted({pod.spec.node_name for pod in ran})}
+    return [
+        cause
+        for name, cause in causes.items()
+        if cause is not None
+        and may_have_ended(cause, root)
+        and any(_was_there(pod, cause.at) for pod in ran if pod.spec.node_name == name)
+    ]
+
+
+def may_have_ended(cause: Cause, root: Root) -> bool:
+    """
+    Whether *root* failed for good because of the broken node in *cause*, by the times of both.
+
+    A gang is stopped within seconds of a fault. One that ran on for long beside it failed for another reason.
+    """
+    at = root.failure.at if root.failure else None
+    return at is not None and blames_node(cause) and -FAULT_BEFORE <= cause.at - at <= FAULT_AFTER
+
+
+def _was_there(pod: Pod, at: datetime) -> bool:
+    """Whether it ran until then: a member that had ended before, and was replaced, did not suffer from the fault."""
+    lost = _lost_at(pod)
+    return pod.status.phase != "Succeeded" and (lost is None or lost >= at - FAULT_AFTER)
 
 
 def lost_members(view: GangView) -> list[Pod]:

@@ -17,6 +17,7 @@ from healthd.core.phrases import some
 from healthd.core.recovery.actions import ReleasePods, RemovePods
 from healthd.core.recovery.fence import overridden, unproven
 from healthd.core.recovery.gang import index_of, will_not_run
+from healthd.core.recovery.rebuilding import is_being_rebuilt, remade
 from healthd.core.recovery.situation import Decision, Situation, began
 from healthd.core.recovery.stopping import OVERDUE, has_kubelet, is_overdue, with_latecomers
 
@@ -34,12 +35,13 @@ def fencing(s: Situation) -> Decision:
     left = [p.metadata.name for p in s.view.pods if not will_not_run(p)]
     if left:
         return Decision(actions=(RemovePods(tuple(left)),), reason="their ends are proven, and no kubelet will say so")
-    if s.root.counts_ended_pods and (waits := _until_removed(s)):
+    is_rebuilt = is_being_rebuilt(s.status)
+    if (is_rebuilt or s.root.counts_ended_pods) and (waits := _until_removed(s, is_rebuilt=is_rebuilt)):
         return waits
-    return s.enter(Phase.CHOOSING, _gone(s, pods))
+    return remade(s) if is_rebuilt else s.enter(Phase.CHOOSING, _gone(s, pods))
 
 
-def _until_removed(s: Situation) -> Decision | None:
+def _until_removed(s: Situation, *, is_rebuilt: bool) -> Decision | None:
     """Wait for the kubelets to remove the pods that are being deleted; those that no kubelet removes go at once."""
     leaving = [pod for pod in s.view.pods if pod.metadata.deletion_timestamp is not None]
     if forsaken := tuple(pod.metadata.name for pod in leaving if _is_forsaken(pod, s)):
@@ -47,7 +49,9 @@ def _until_removed(s: Situation) -> Decision | None:
     if not leaving:
         return None
     names = some([s.terms.named(pod.metadata.name, index_of(pod, s.root)) for pod in leaving])
-    message = f"waiting until {names} is removed: a {s.root.ref.kind} that starts before that counts it as failed"
+    kind = s.root.ref.kind
+    why = f"the failed {kind} goes after it" if is_rebuilt else f"a {kind} that starts before that counts it as failed"
+    message = f"waiting until {names} is removed: {why}"
     if s.now - began(s, Phase.FENCING) >= OVERDUE:
         return s.hold(message)
     return Decision(reason=message, recheck=OVERDUE)

@@ -77,6 +77,10 @@ class GangOptions:
     max_no_advance: int | None = None
     min_nodes: int | None = None
     grow_back: bool = False
+    rebuild: bool = False
+    """Whether healthd may make the root again when it failed for good because of a node."""
+    rebuild_unread: str = ""
+    """What its owner wrote there instead, where healthd does not know the word."""
     fence_timeout: timedelta | None = None
     hang: SilenceMode | None = None
     """What to do when all members fall silent; None: what the configuration says."""
@@ -128,6 +132,17 @@ class Elastic(NamedTuple):
     """How many the root itself allows."""
 
 
+class Failure(NamedTuple):
+    """How a root failed for good."""
+
+    at: datetime | None = None
+    """When, by its own controller; None: unknown."""
+    reason: str = ""
+    """The word of its own controller."""
+    kept: str = ""
+    """Why healthd makes no object in its place, whatever its owner allows; empty: it may."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
     """The topmost object that can restart a gang, as read by the adapter of its kind."""
@@ -156,6 +171,10 @@ class Root:
     placement: Mapping[str, str] = field(default_factory=dict)
     """The planned nodes of the present attempt: completion index -> node name. Empty: the scheduler chose."""
     ending: RootOutcome = RootOutcome.NOT_ENDED
+    failure: Failure | None = None
+    """How it failed for good; None: it did not."""
+    rebuilt_from: str = ""
+    """The uid of the root that failed, and in whose place healthd made this one; empty: healthd did not make it."""
     deleting: bool = False
     options: GangOptions = GangOptions()
     progress: Progress = NO_PROGRESS
@@ -305,6 +324,17 @@ class CheckpointRead:
     """The error was in the cluster, not in the store: the state of the store is not known."""
 
 
+class RebuildRead(NamedTuple):
+    """What was read for a root that failed for good, and that may be made again."""
+
+    refused: str = ""
+    """Why the API server would not let healthd do it."""
+    is_gone: bool = False
+    """The failed root does not exist any more, and its name is free."""
+    successor: Root | None = None
+    """Another root that has its name."""
+
+
 class GangView(msgspec.Struct, frozen=True, kw_only=True):
     """
     Everything that a decision about one gang may read.
@@ -332,6 +362,8 @@ class GangView(msgspec.Struct, frozen=True, kw_only=True):
     """How much the witnesses of a node have reported."""
     is_silent: Callable[[str], bool] = none_silent
     """Whether the agent of a node has been silent for long: its last report does not count as known any more."""
+    rebuild: RebuildRead | None = None
+    """About making the root again; None: not read. While that goes on, *root* is what the copy of the root shows."""
     taken: Mapping[str, str] | None = None
     """Planned nodes of the gang that have a conflicting pod: node -> the pod. None: not checked."""
     reports_pending: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from healthd.core.api import ANNOTATION_RESTART
 from healthd.core.api.model import Phase
 from healthd.core.recovery.gang import RootOutcome
+from healthd.core.recovery.rebuilding import failed_for_good, is_being_rebuilt, replaced_by_another
 from healthd.core.recovery.situation import Decision, Situation
 from healthd.core.recovery.terms import ONE_SERVER
 
@@ -18,7 +19,9 @@ def stepped_aside(s: Situation) -> Decision | None:
             return s.enter(Phase.RECOVERED, f"the {s.terms.gang} finished its work")
         return s.enter(Phase.SUPERSEDED, f"the {s.terms.gang} finished by itself")
     if s.root.ending is RootOutcome.FAILED:
-        return s.enter(Phase.GAVE_UP, "the root is failed for good and may not be rebuilt")
+        return failed_for_good(s)
+    if is_being_rebuilt(s.status) and (another := replaced_by_another(s)):
+        return another
     if s.root.suspended and not s.stopped_by_us and not _is_queued_again(s):
         # Also when the mark of an earlier recovery, which gave the gang up, is still on the root.
         return s.enter(Phase.SUPERSEDED, s.root.unadmitted or _stopped_by_its_user(s))

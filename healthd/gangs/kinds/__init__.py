@@ -21,6 +21,7 @@ from healthd.gangs.kinds.ray import RAYCLUSTER, RAYJOB
 from healthd.gangs.kinds.trainer import TRAINJOB
 from healthd.gangs.kinds.volcano import VOLCANO_JOB
 from healthd.gangs.kueue import KueueHolder
+from healthd.gangs.rebuilding import TRAINING_JOB, RebuildRules
 
 SHIPPED: Sequence[KindDescription] = (
     APPWRAPPER,
@@ -38,9 +39,15 @@ SHIPPED: Sequence[KindDescription] = (
 def adapters_of(policy: GangsPolicy) -> Mapping[str, GangAdapter[Any]]:
     """By the kind that a recovery names: those of *policy*, those that healthd ships, and those that need no data."""
     described = [*policy.kinds, *(each for each in SHIPPED if each.name not in policy.off)]
-    plain = {**{each.name: DescribedAdapter(each, ADAPTERS.get(each.below)) for each in described}, **ADAPTERS}
+    own = {each.name: DescribedAdapter(each, ADAPTERS.get(each.below), _rebuild_rules(each)) for each in described}
+    plain = {**own, **ADAPTERS}
     held = {each.name for each in described if each.suspend} | {"Job", "JobSet"}
     return {name: HeldAdapter(each, KUEUE) if name in held else each for name, each in plain.items()}
+
+
+def _rebuild_rules(kind: KindDescription) -> RebuildRules | None:
+    """Of the jobs of the training operator. What the other kinds add to an object was not looked at."""
+    return TRAINING_JOB if kind in TRAINING_JOBS else None
 
 
 KUEUE = KueueHolder()

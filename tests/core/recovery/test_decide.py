@@ -128,7 +128,14 @@ def a_ref(uid: str) -> GangRef:
         ),
         pytest.param(
             a_root(ending=RootOutcome.FAILED),
-            (Phase.GAVE_UP, "the root is failed for good and may not be rebuilt"),
+            (
+                Phase.GAVE_UP,
+                (
+                    "the root is failed for good and may not be rebuilt; to run it again delete it and make it from "
+                    "its manifest: kubectl replace --force -n default -f FILE; healthd.dev/rebuild: enabled lets "
+                    "healthd do so where a node is to blame"
+                ),
+            ),
             id="failed for good",
         ),
     ],

@@ -164,8 +164,8 @@ class Flaky:
         self.list = inner.list
         self.watch = inner.watch
 
-    async def create(self, obj: Any) -> Any:
-        return await self._write(self._inner.create(obj))
+    async def create(self, obj: Any, **how: Any) -> Any:
+        return await self._write(self._inner.create(obj, **how))
 
     async def patch(self, kind: Any, name: str, patch: Mapping[str, Any], **options: Any) -> Any:
         return await self._write(self._inner.patch(kind, name, patch, **options))
