@@ -41,9 +41,10 @@ def bind_controller(control_plane: ControlPlane) -> str:
     """
     control_plane.apply(DEPLOY / "namespace.yaml")
     components = DEPLOY / "components"
-    others = ("plain-pods/binding.yaml", "kueue/policy.yaml", "before-1.36/policy.yaml")
+    others = ("plain-pods/binding.yaml", "rebuild/binding.yaml", "kueue/policy.yaml", "before-1.36/policy.yaml")
     granted = [*(components / each for each in others), *components.glob("*/rbac.yaml")]
-    for file in (DEPLOY / "rbac.yaml", *granted, DEPLOY / "admission-controller.yaml", DEPLOY / "admission-kinds.yaml"):
+    policies = [DEPLOY / f"admission-{each}.yaml" for each in ("controller", "kinds", "rebuild")]
+    for file in (DEPLOY / "rbac.yaml", *granted, *policies):
         control_plane.kubectl("apply", "--server-side", "-n", SYSTEM, "-f", str(file))
     token = control_plane.service_account_token(SYSTEM, "healthd-controller")
     pod = {"metadata": {"name": "any"}, "spec": {"containers": [{"name": "main", "image": "none"}]}}

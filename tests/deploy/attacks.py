@@ -12,6 +12,7 @@ from tests.deploy import test_admission_agent as agent
 from tests.deploy import test_admission_controller as controller
 from tests.deploy import test_admission_kinds as kinds
 from tests.deploy import test_admission_pods as pods
+from tests.deploy import test_admission_rebuild as rebuild
 from tests.deploy import test_admission_roots as roots
 from tests.deploy import test_admission_verifier as verifier
 from tests.deploy import test_admission_workloads as workloads
@@ -36,6 +37,7 @@ def rows() -> Iterator[Row]:
     yield from (
         (stolen, f"of each kind in docs/gangs.md that has it: {what}", kinds.POLICY) for what in kinds.BY_POLICY
     )
+    yield from ((stolen, what, rebuild.refused_by(what)) for what in rebuild.ATTACKS)
     yield from ((stolen, f"of a Workload of Kueue: {what}", workloads.POLICY) for what in workloads.ATTACKS)
     yield from ((stolen, what, kinds.STATUS_POLICY) for what in kinds.OF_STATUS)
     yield from ((stolen, what, roots.POLICY) for what in kinds.OF_LAUNCHER)

@@ -146,8 +146,6 @@ BY_POLICY: dict[str, Attack] = {
     "the mark of healthd's stop on a gang that runs": on("running", notes(stopped_by="r")),
     "a gang that another object made stopped": switching("made", True),
     "a word on a gang that another object made": on("made", notes(progress="{}")),
-    "a gang made": lambda kind, where: ("POST", where, manifest(kind, "new")),
-    "a gang deleted": lambda _, where: ("DELETE", f"{where}/running", None),
     "a gang of kube-system stopped": lambda kind, where: (
         "PATCH",
         f"{where.replace(TENANT, 'kube-system')}/running",
@@ -277,9 +275,9 @@ def token(installed: ControlPlane) -> str:
     ended(installed, "ended", [])
     a_worker(installed, "busy", owner_of(mpi_job))
     made = token_of_controller(installed)
-    refused = BY_POLICY["a gang deleted"](KINDS["TFJob"], path_of(KINDS["TFJob"], TENANT))
+    refused = BY_POLICY["a gang that its user holds started"](KINDS["TFJob"], path_of(KINDS["TFJob"], TENANT))
     assert refused
-    dry: Request = (refused[0], f"{refused[1]}?dryRun=All", None)
+    dry: Request = (refused[0], f"{refused[1]}?dryRun=All", refused[2])
     wait_until("the policies at work", lambda: POLICY in answer(installed, made, dry)[1], limit=30)
     return made
 

@@ -35,6 +35,7 @@ CONTROLLER = {
     "leases.coordination.k8s.io/healthd-controller in healthd-system": f"{READ} patch",
     "incidents.healthd.dev in healthd-system": "get list create patch delete",
     "hardwarehistories.healthd.dev in healthd-system": "get list create patch delete",
+    "rootcopies.healthd.dev in healthd-system": "get list create patch delete",
     "namespaces/kube-system": "get",
 }
 FAMILIES = {
@@ -105,7 +106,7 @@ def test_every_component_that_grants_anything_is_written_down_here() -> None:
     folders = [path.name for path in (DEPLOY / "components").iterdir()]
     granting = {name for name in folders if any("Role" in one["kind"] for one in component(name))}
 
-    assert granting == {*FAMILIES, "plain-pods", "page", "remediation", "node-check", "before-1.36"}
+    assert granting == {*FAMILIES, "plain-pods", "rebuild", "page", "remediation", "node-check", "before-1.36"}
 
 
 def test_the_component_of_the_page_grants_two_questions_and_nothing_else() -> None:

@@ -19,7 +19,7 @@ from healthd.core.api import (
     Recovery,
 )
 from healthd.core.api.model import Phase
-from healthd.core.recovery.gang import RootOutcome, attempt_of
+from healthd.core.recovery.gang import Root, RootOutcome, attempt_of
 from healthd.gangs.kinds import ALL
 from tests.checkpoints.builders import a_sharded_step
 from tests.gangs.recoveries.gangs import SHAPES, gang_of
@@ -75,9 +75,12 @@ class Stage:
         runs: bool = True,
         notes: Mapping[str, str] | None = None,
         elastic: bool = False,
+        options: Mapping[str, str] | None = None,
+        spec: Mapping[str, Any] | None = None,
     ) -> None:
         """
-        The gang runs and has saved a step; *notes* are annotations of its pods. Without *runs* it only begins.
+        The gang runs and has saved a step; *notes* are annotations of its pods, *options* of its root, and *spec* is
+        merged into its own. Without *runs* it only begins.
 
         An *elastic* one may have one member less, and grows back after a minute when there are a node and a save.
         """
@@ -90,9 +93,9 @@ class Stage:
             self.scenario.control_plane.apply(
                 json.dumps(_listed(queue(NAME, gpus=32, namespace=namespace, shared=namespace)))
             )
-        options = {ANNOTATION_CHECKPOINT: self.saved.as_uri(), **(ELASTIC if elastic else {})}
-        gang = gang_of(self.kind, notes or {}, self.shape.elastic if elastic else None)
-        await self.scenario.begin(gang, spares=spares, notes=options)
+        asked = {ANNOTATION_CHECKPOINT: self.saved.as_uri(), **(ELASTIC if elastic else {}), **(options or {})}
+        gang = gang_of(self.kind, notes or {}, self.shape.elastic if elastic else spec)
+        await self.scenario.begin(gang, spares=spares, notes=asked)
         if runs:
             await self.scenario.until_running(0)
 
@@ -169,10 +172,17 @@ class Stage:
         return ANNOTATION_PROGRESS in self.scenario.get(KINDS[self.kind].deleted)["metadata"]["annotations"]
 
     def is_complete(self) -> bool:
-        """As healthd reads its root."""
+        """Whether it succeeded."""
+        return self.root().ending is RootOutcome.COMPLETE
+
+    def has_failed(self) -> bool:
+        """Whether it failed for good."""
+        return self.root().ending is RootOutcome.FAILED
+
+    def root(self) -> Root:
+        """As healthd reads it."""
         adapter = ALL[self.kind.split()[0]]
-        found = msgspec.convert(self.scenario.get(KINDS[self.kind].deleted), adapter.kind)
-        return adapter.read_any(found).ending is RootOutcome.COMPLETE
+        return adapter.read_any(msgspec.convert(self.scenario.get(KINDS[self.kind].deleted), adapter.kind))
 
     def hints(self) -> list[dict[str, str]]:
         """What healthd told each pod in its environment, of every container."""
