@@ -197,6 +197,15 @@ def test_a_gang_grows_back_only_where_it_may_shrink_and_its_saves_are_seen() -> 
     )
 
 
+def test_a_gang_is_made_again_only_of_a_kind_that_is_and_by_the_word_that_asks_for_it() -> None:
+    asked = {"healthd.dev/rebuild": "enabled"}
+
+    assert examine(chart(notes=asked)) == []
+    assert explained(examine(chart(notes={"healthd.dev/rebuild": "yes"}))) == "risks: healthd.dev/rebuild is 'yes'"
+    said = [remark.what for remark in examine(chart("StatefulSet", {"template": pods()}, notes=asked))]
+    assert "healthd.dev/rebuild has no effect on a StatefulSet" in said
+
+
 def test_a_gang_in_a_queue_gives_its_quota_back_while_it_is_stopped() -> None:
     assert explained(examine(chart(root=in_a_queue()))) == "note: it is in Kueue's queue lq"
 

@@ -11,7 +11,8 @@ import pytest
 from healthd.core.api import Container, ObjectMeta, VolumeMount
 from healthd.core.config import CheckpointsPolicy
 from healthd.core.report.doctor import Chart, HintPolicy, Remark, RemarkLevel, VerifierPod, examine
-from healthd.core.report.doctor.rights import needed, verifiers_of
+from healthd.core.report.doctor.rights import needed, rebuilt_as, verifiers_of
+from healthd.gangs.kinds import ALL, SHIPPED
 from tests.builders import a_pod
 
 NOTES = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": "pvc://runs/llama"}
@@ -154,3 +155,39 @@ def test_the_image_that_verifies_is_that_of_the_controller_unless_one_is_named(
     controllers: Sequence[Any], policy: CheckpointsPolicy | None, expected: tuple[VerifierPod, ...]
 ) -> None:
     assert verifiers_of("pvc://runs/llama", "research", controllers, policy) == expected
+
+
+REBUILT = {**NOTES, "healthd.dev/rebuild": "enabled"}
+
+
+def about_rebuilds(remarks: list[Remark]) -> list[Remark]:
+    return [remark for remark in remarks if "make gangs of research again" in remark.what]
+
+
+@pytest.mark.parametrize("refused", ["rebuild rootcopies", "create jobsets", "delete jobsets"])
+def test_a_gang_that_may_be_made_again_needs_the_right_to_it(refused: str) -> None:
+    assert about_rebuilds(answered(chart("JobSet", notes=REBUILT))) == []
+    (remark,) = about_rebuilds(answered(chart("JobSet", notes=REBUILT), refused=[refused]))
+
+    assert (remark.level, remark.what) == (RemarkLevel.RISKS, "the controller may not make gangs of research again")
+    assert remark.remedy == (
+        "kubectl create rolebinding healthd-rebuild -n research --clusterrole healthd-controller-rebuild "
+        "--serviceaccount healthd-system:healthd-controller"
+    )
+
+
+def test_whether_it_may_make_gangs_again_may_not_be_known() -> None:
+    (remark,) = about_rebuilds(answered(chart("JobSet", notes=REBUILT), unknown=True))
+
+    assert remark.what == "whether the controller may make gangs of research again is not known"
+
+
+@pytest.mark.parametrize(("kind", "known"), [("TFJob", ("tfjobs", "kubeflow.org")), ("MPIJob", None)])
+def test_of_kubeflow_only_the_jobs_of_the_training_operator_are_made_again(
+    kind: str, known: tuple[str, str] | None
+) -> None:
+    description = next(each for each in SHIPPED if each.name == kind)
+    asked = Chart(kind=kind, meta=ObjectMeta(name="llama"), spec={}, description=description)
+
+    assert rebuilt_as(asked) == known
+    assert bool(ALL[kind].rebuild_rules) is (known is not None)

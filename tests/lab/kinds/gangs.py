@@ -255,6 +255,7 @@ def _queued(resource: str, controller: str, made: Json, *, pods: int = 4) -> Kin
 
 KINDS = {
     "Job": Kind(controllers=(), manifests=(job(),), patched=f"jobs.batch/{NAME}"),
+    "JobSet": Kind(controllers=("jobset",), manifests=(jobset(),), patched=f"jobsets.jobset.x-k8s.io/{NAME}"),
     "StatefulSet": Kind(
         controllers=(),
         manifests=(stateful_set(),),

@@ -15,11 +15,13 @@ from healthd.core.api import (
     ANNOTATION_LAUNCHER,
     ANNOTATION_MAX_NO_ADVANCE,
     ANNOTATION_MIN_NODES,
+    ANNOTATION_REBUILD,
     ANNOTATION_RECREATE,
     ANNOTATION_RESTART,
 )
 from healthd.core.api.locations import VOLUMES_AT, is_below, parts_of
 from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel
+from healthd.core.report.doctor.rights import rebuilt_as
 from healthd.core.untrusted import shown
 
 OURS = "healthd.dev/"
@@ -145,6 +147,8 @@ def _invalid(chart: Chart) -> Iterator[Remark]:
 def _values(chart: Chart) -> Iterator[Remark]:
     if ANNOTATION_GROW_BACK in chart.meta.annotations:
         yield from _growing(chart)
+    if ANNOTATION_REBUILD in chart.meta.annotations:
+        yield from _rebuilding(chart)
     if ANNOTATION_MIN_NODES in chart.meta.annotations and not _is_elastic(chart):
         yield Remark(
             RemarkLevel.NOTE,
@@ -206,7 +210,27 @@ def _growing(chart: Chart) -> Iterator[Remark]:
         )
 
 
+def _rebuilding(chart: Chart) -> Iterator[Remark]:
+    """What keeps a gang from being made again, though its owner asks for it."""
+    value = chart.meta.annotations[ANNOTATION_REBUILD]
+    if value != "enabled":
+        yield Remark(
+            RemarkLevel.RISKS,
+            f"{ANNOTATION_REBUILD} is {shown(value)}",
+            "a gang that failed for good is not made again: only the value enabled asks for it",
+            f"write {ANNOTATION_REBUILD}: enabled, or take the annotation off",
+        )
+    elif rebuilt_as(chart) is None:
+        yield Remark(
+            RemarkLevel.RISKS,
+            f"{ANNOTATION_REBUILD} has no effect on a {chart.kind}",
+            "healthd makes no object of this kind again: one that failed for good stays so",
+            "make it again yourself when its Recovery says so",
+        )
+
+
 _KNOWN = (
+    ANNOTATION_REBUILD,
     ANNOTATION_GROW_BACK,
     ANNOTATION_RESTART,
     ANNOTATION_CHECKPOINT,

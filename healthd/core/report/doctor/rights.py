@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_RECREATE, Pod
+from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_REBUILD, ANNOTATION_RECREATE, Pod
 from healthd.core.api.locations import VOLUMES_AT, is_below, parts_of
 from healthd.core.config import CheckpointsPolicy
 from healthd.core.config.gang_kinds import VERBS
@@ -24,7 +24,7 @@ _HELD = "with no checkpoint that was seen to load, a stopped gang is held until 
 def needed(chart: Chart) -> list[Right]:
     """What has to be asked about *chart*."""
     to_verify = (right for one in chart.verifiers or () for right in _to_verify(chart, one))
-    return [*_for_kind(chart), *_for_queue(chart), *_for_plain_pods(chart), *to_verify]
+    return [*_for_kind(chart), *_for_queue(chart), *_for_plain_pods(chart), *_for_rebuild(chart), *to_verify]
 
 
 def examine(chart: Chart) -> Iterator[Remark]:
@@ -32,6 +32,7 @@ def examine(chart: Chart) -> Iterator[Remark]:
     yield from _kind(chart)
     yield from _queue(chart)
     yield from _plain_pods(chart)
+    yield from _rebuild(chart)
     yield from _verifiers(chart)
 
 
@@ -131,6 +132,38 @@ def _plain_pods(chart: Chart) -> Iterator[Remark]:
         )
     elif _is_unknown(chart, rights):
         yield _not_known(f"guard plain pods in {where}", f"create podgangs.healthd.dev -n {where}")
+
+
+def rebuilt_as(chart: Chart) -> tuple[str, str] | None:
+    """The resource and group of a root that healthd makes again when it failed for good; None: it does not."""
+    if chart.description is None:
+        return {"Job": ("jobs", "batch"), "JobSet": ("jobsets", "jobset.x-k8s.io")}.get(chart.kind)
+    group, _, version = chart.description.api_version.partition("/")
+    return (chart.description.plural, group) if (group, version) == ("kubeflow.org", "v1") else None
+
+
+def _for_rebuild(chart: Chart) -> list[Right]:
+    found = rebuilt_as(chart)
+    if found is None or chart.meta.annotations.get(ANNOTATION_REBUILD) != "enabled":
+        return []
+    where = chart.meta.namespace
+    own = Right("rebuild", "rootcopies", "healthd.dev", where)
+    return [own, *(Right(verb, *found, namespace=where) for verb in ("create", "delete"))]
+
+
+def _rebuild(chart: Chart) -> Iterator[Remark]:
+    rights, where = _for_rebuild(chart), chart.meta.namespace
+    if missing := _refused(chart, rights):
+        yield Remark(
+            RemarkLevel.RISKS,
+            f"the controller may not make gangs of {where} again",
+            f"{ANNOTATION_REBUILD} asks for it, and it lacks the right to {some(missing)}: a gang that failed for good "
+            "stays so",
+            f"kubectl create rolebinding healthd-rebuild -n {where} --clusterrole healthd-controller-rebuild "
+            f"--serviceaccount {NAMESPACE}:healthd-controller",
+        )
+    elif _is_unknown(chart, rights):
+        yield _not_known(f"make gangs of {where} again", f"rebuild rootcopies.healthd.dev -n {where}")
 
 
 def _to_verify(chart: Chart, verifier: VerifierPod) -> list[Right]:
