@@ -46,6 +46,7 @@ from healthd.core.api import LABEL_GANG, Cause, GangRef, Node, NodeHealth, Pod, 
 from healthd.core.api.model import ENDED, CauseKind, Phase
 from healthd.core.recovery.fence import is_another_boot
 from healthd.core.recovery.gang import GangView, Root, members
+from healthd.core.recovery.rebuilding import roots_of
 from healthd.core.recovery.recovery_status import label_value
 from healthd.core.recovery.replacement_nodes import deserted, occupant, refused
 from healthd.core.recovery.spares import is_spare
@@ -149,10 +150,10 @@ class FreshReader:
         return {node.status.node_info.boot_id if node else "", health.status.boot_id if health else ""}
 
     async def recoveries(self, gang: GangRef) -> list[Recovery]:
-        """All recoveries of a gang, the latest first. Raises ClusterError."""
+        """All recoveries of a gang, the latest first; also of one that was made again since. Raises ClusterError."""
         labels = {LABEL_GANG: label_value(gang.name)}
         found = (await self._cluster.list(Recovery, namespace=gang.namespace, labels=labels)).items
-        return latest_first(each for each in found if each.spec.gang.uid == gang.uid)
+        return latest_first(each for each in found if gang.uid in roots_of(each))
 
     def _noticed(self, gang: GangRef, root: Root | None) -> GangView:
         """The cached view of the gang, with *root*, which was read again."""

@@ -25,6 +25,7 @@ from healthd.core.recovery import spares
 from healthd.core.recovery.foreign_signs import Sign
 from healthd.core.recovery.gang import Root, RootOutcome, attempt_of, given_up_by, will_not_run
 from healthd.core.recovery.placement import held_nodes
+from healthd.core.recovery.rebuilding import roots_of
 from healthd.core.recovery.retention import outdated
 from healthd.core.recovery.spares import Claim, read_claim
 from healthd.gangs.adapter import GangAdapter
@@ -105,7 +106,7 @@ class GarbageCollector:
         cluster_state = self._cluster_state
         if not cluster_state.claimed_nodes:
             return []
-        active = {recovery.spec.gang.uid for recovery in cluster_state.active_recoveries()}
+        active = {uid for recovery in cluster_state.active_recoveries() for uid in roots_of(recovery)}
         placements = {
             root.ref.uid: self._held(root) for root in cluster_state.roots.values() if not self._is_over(root)
         }

@@ -63,7 +63,7 @@ class Rebuilds:
             return None
         try:
             copy = await self._cluster.get(RootCopy, recovery.status.rebuild.uid, self._namespace)
-        except (NotFound, Forbidden):
+        except NotFound:
             return None
         is_its = (copy.spec.gang, copy.spec.recovery) == (recovery.spec.gang, recovery.metadata.name)
         return copy if is_its else None
@@ -111,8 +111,10 @@ class Rebuilds:
         """Why a dry run was refused. That a name is taken is the last of all checks."""
         try:
             await tried
-        except (AlreadyExists, NotFound, Conflict):
+        except (AlreadyExists, Conflict):
             return ""
+        except NotFound as why:
+            return f"{why}; apply deploy/crds.yaml of this version"
         except Forbidden as why:
             return f"{why} ({COMPONENT} grants the controller what it needs)"
         except Invalid as why:
@@ -200,7 +202,9 @@ class Rebuilds:
         """
         Delete the copies that nothing needs, now and then. *find* looks up a recovery by namespace and name.
 
-        The copy of a recovery that is missing is kept for a while: a person may need it. Raises ClusterError.
+        A copy whose root was not made is kept for a while after its recovery: a person may need it.
+
+        Raises ClusterError.
         """
         if not self._namespace or (self._cleared is not None and now - self._cleared < CLEARED_EVERY):
             return
@@ -212,8 +216,14 @@ class Rebuilds:
         for copy in copies:
             recovery, made = find(copy.spec.gang.namespace, copy.spec.recovery), copy.metadata.creation_timestamp
             is_old = made is not None and now - made >= kept_for
-            if is_old if recovery is None else not _needs_copy(recovery):
+            is_made = recovery is not None and not _waits_for(copy, recovery)
+            if is_made or (is_old and not (recovery and _needs_copy(recovery))):
                 await self._forget(copy.metadata.name)
+
+
+def _waits_for(copy: RootCopy, recovery: Recovery) -> bool:
+    rebuild = recovery.status.rebuild
+    return rebuild is not None and rebuild.uid == copy.metadata.name and not rebuild.made
 
 
 def _needs_copy(recovery: Recovery) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from healthd.cluster.port import NotFound
-from healthd.core.api import Job, JobManifest, Pod, RootCopy
+from healthd.controller.rebuilds import Rebuilds
+from healthd.core.api import CopiedRoot, Job, JobManifest, ObjectMeta, Pod, RootCopy
 from healthd.core.api.model import Phase
 from healthd.core.config import BreakerPolicy
 from healthd.core.recovery.gang import RootOutcome
+from healthd.gangs import ADAPTERS
 from tests.builders import a_job
 from tests.scenarios.scenario import ConcurrentWrite, Scenario
 from tests.scenarios.test_controllers import DiesAtWrite
@@ -337,3 +339,61 @@ async def test_its_old_pods_are_gone_before_the_new_ones_come() -> None:
 
     owners = {owner.uid for pod in at_once(scenario.cluster.list(Pod)).items for owner in pod.metadata.owner_references}
     assert owners == {scenario.root.ref.uid}
+
+
+def reservations(scenario: Scenario, *nodes: str) -> set[str]:
+    return {taint.value for node in nodes for taint in scenario.node(node).spec.taints}
+
+
+@pytest.mark.parametrize("phase", [Phase.CONFIRMING, Phase.RECOVERED])
+async def test_the_spare_that_it_has_from_an_earlier_fault_is_reserved_for_the_new_root(phase: Phase) -> None:
+    scenario = await a_failed_gang(spares=2)
+    await scenario.run_until(phase)
+    await scenario.run_for(seconds=5)
+    await fails_for_good(scenario, "node-0")
+    await scenario.run_until(Phase.RECOVERED)
+    await scenario.run_for(minutes=5)
+
+    assert scenario.places() == {"0": "node-3", "1": "node-2"}
+    assert reservations(scenario, "node-2", "node-3") == {f"train-{scenario.root.ref.uid}"}
+
+
+async def test_spares_that_went_back_before_the_fault_was_seen_are_claimed_again() -> None:
+    scenario = await a_failed_gang(spares=2)
+    await scenario.run_until(Phase.RECOVERED)
+    await scenario.run_for(minutes=2)
+    await fails_for_good(scenario, broken=False)
+    await scenario.run_for(seconds=30)
+    assert scenario.pool() == ["node-2", "node-3"]
+    scenario.fault("node-0")
+    await scenario.run_until(Phase.RECOVERED)
+
+    assert set(scenario.places().values()) == {"node-2", "node-3"}
+    assert reservations(scenario, "node-2", "node-3") == {f"train-{scenario.root.ref.uid}"}
+
+
+async def test_a_copy_that_nothing_needs_any_more_is_deleted() -> None:
+    scenario = await a_failed_gang()
+    await scenario.run_until(Phase.RECOVERED)
+    made = scenario.recovery().status.rebuild
+    assert made is not None
+    left = CopiedRoot(gang=scenario.root.ref, recovery=scenario.recovery().metadata.name, version="1", manifest="")
+    meta = ObjectMeta(name=made.uid, namespace="healthd-system")
+    at_once(scenario.cluster.create(RootCopy(metadata=meta, spec=left)))
+    scenario.restart_controller()
+    await scenario.run_for(minutes=1)
+
+    assert copies(scenario) == []
+
+
+@pytest.mark.parametrize(("age", "left"), [(timedelta(hours=1), ["u"]), (timedelta(hours=2), [])])
+async def test_a_copy_whose_recovery_is_missing_is_kept_for_a_person_and_not_for_ever(
+    age: timedelta, left: list[str]
+) -> None:
+    scenario = a_stage()
+    copy = CopiedRoot(gang=scenario.root.ref, recovery="nobody-knows", version="1", manifest="")
+    at_once(scenario.cluster.create(RootCopy(metadata=ObjectMeta(name="u", namespace="healthd-system"), spec=copy)))
+    rebuilds = Rebuilds(scenario.cluster, ADAPTERS, "healthd-system")
+    await rebuilds.clear(lambda namespace, name: None, timedelta(hours=2), scenario.clock.now() + age)
+
+    assert copies(scenario) == left

@@ -13,6 +13,7 @@ from healthd.core.recovery.evidence import window_left
 from healthd.core.recovery.fence import CLOCKS_DIFFER
 from healthd.core.recovery.growth import added_members, left_out_of, record_of
 from healthd.core.recovery.placement import Shortage, place
+from healthd.core.recovery.rebuilding import claims_to_move
 from healthd.core.recovery.replacement_nodes import is_claimed
 from healthd.core.recovery.resume_point import choose, is_premature
 from healthd.core.recovery.situation import Decision, Situation
@@ -45,6 +46,8 @@ def reserving(s: Situation) -> Decision:
     wait = s.status.not_before - s.now if s.status.not_before is not None else timedelta(0)
     if timedelta(0) < wait <= s.policy.backoff_max + CLOCKS_DIFFER:
         return Decision(reason="backing off", recheck=wait)
+    if moved := claims_to_move(s):
+        return Decision(actions=moved, reason=f"the spares of the {s.root.ref.kind} that failed")
     shrunk = left_out_of(s.recovery, s.root)
     plan = place(s.status, s.view, s.root, s.name, s.policy, shrunk, added_members(s.recovery, s.root))
     if isinstance(plan, Shortage):

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from healthd.core.api import ANNOTATION_REBUILD, Cause, Rebuild, RecoveryStatus
+from healthd.core.api import ANNOTATION_REBUILD, Cause, Rebuild, Recovery, RecoveryStatus
 from healthd.core.api.model import Phase
-from healthd.core.recovery.actions import MakeRoot, RemoveRoot
+from healthd.core.recovery.actions import ClaimSpare, MakeRoot, RemoveRoot
 from healthd.core.recovery.faults import FAULT_AFTER, blames_node, may_have_ended
 from healthd.core.recovery.gang import Failure, Root, RootOutcome
 from healthd.core.recovery.situation import Decision, Situation, began
+from healthd.core.recovery.spares import read_claim
 from healthd.core.recovery.stopping import members_to_fence
 from healthd.core.recovery.terms import ONE_SERVER
 
@@ -29,6 +30,12 @@ FAILED_FOR_GOOD = "the root is failed for good"
 """Prefix of the reason of a recovery that gave up for that."""
 GOES_WITHIN = timedelta(minutes=1)
 """How long the deletion of the old root may take before the recovery says that it waits for it."""
+
+
+def roots_of(recovery: Recovery) -> set[str]:
+    """The uids of the roots that *recovery* is about: the gang's, and that of the failed one in whose place it is."""
+    rebuild = recovery.status.rebuild
+    return {recovery.spec.gang.uid, *([rebuild.uid] if rebuild else [])}
 
 
 def is_being_rebuilt(status: RecoveryStatus) -> bool:
@@ -41,11 +48,11 @@ def failed_for_good(s: Situation) -> Decision:
     failure, options = s.root.failure or Failure(), s.root.options
     if s.root.suspended and not s.root.stopped_by:
         return s.enter(Phase.SUPERSEDED, "its user had suspended the gang before it failed; it stays so")
+    if failure.kept:
+        return _give_up(s, f"may not be rebuilt: {failure.kept}")
     if not options.rebuild:
         unread = f" ({ANNOTATION_REBUILD}: {options.rebuild_unread} is unknown)" if options.rebuild_unread else ""
         return _give_up(s, f"may not be rebuilt{unread}")
-    if failure.kept:
-        return _give_up(s, f"may not be rebuilt: {failure.kept}")
     if not options.restart:
         return s.enter(Phase.SUPERSEDED, "restarts of the gang were switched off before it failed; it is left as it is")
     causes = _to_blame(s)
@@ -102,7 +109,7 @@ def _give_up(s: Situation, why: str) -> Decision:
         f"to run it again{step} delete it and make it from its manifest: "
         f"kubectl replace --force -n {gang.namespace} -f FILE"
     )
-    if not s.root.options.rebuild:
+    if not s.root.options.rebuild and not (s.root.failure and s.root.failure.kept):
         remedy += f"; {ANNOTATION_REBUILD}: enabled lets healthd do so where a {s.terms.node} is to blame"
     return s.enter(Phase.GAVE_UP, f"{FAILED_FOR_GOOD} and {why}; {remedy}")
 
@@ -124,6 +131,20 @@ def remade(s: Situation) -> Decision:
     if read.refused:
         return s.hold(f"the copy {gang.uid} of {gang.kind} {gang.name} cannot be made: {read.refused}")
     return Decision(actions=(MakeRoot(),), reason=f"make {gang.kind} {gang.name} again")
+
+
+def claims_to_move(s: Situation) -> tuple[ClaimSpare, ...]:
+    """The spares that the failed root has from earlier faults: they are claimed for the new one, which is on them."""
+    rebuild, gang = s.status.rebuild, s.root.ref
+    if rebuild is None or not rebuild.made:
+        return ()
+    claims = ((name, read_claim(node)) for name, node in sorted(s.view.nodes.items()))
+    owned = (rebuild.uid, gang.namespace, gang.name)
+    return tuple(
+        ClaimSpare(name, claim.instead_of)
+        for name, claim in claims
+        if claim is not None and (claim.gang_uid, claim.namespace, claim.gang) == owned
+    )
 
 
 def replaced_by_another(s: Situation) -> Decision | None:

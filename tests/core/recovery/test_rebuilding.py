@@ -122,11 +122,16 @@ def test_nothing_begins_that_the_api_server_would_refuse() -> None:
     assert "cannot be rebuilt: healthd-controller may not create jobs; to run it again" in decision.record.message
 
 
-def test_nor_what_cannot_be_made_again() -> None:
-    decision = decided(a_blamed_recovery(Phase.DETECTED), a_failed_root(kept="it is in a queue of Kueue"))
+@pytest.mark.parametrize("options", [ALLOWED, GangOptions(restart=True)])
+def test_nor_what_cannot_be_made_again_and_no_word_of_its_owner_would_help(options: GangOptions) -> None:
+    root = a_failed_root(options=options, kept="it is in a queue of Kueue")
+    decision = decided(a_blamed_recovery(Phase.DETECTED), root)
 
     assert decision.record is not None
-    assert "may not be rebuilt: it is in a queue of Kueue; to run it again" in decision.record.message
+    assert decision.record.message == (
+        "the root is failed for good and may not be rebuilt: it is in a queue of Kueue; to run it again delete it and "
+        "make it from its manifest: kubectl replace --force -n default -f FILE"
+    )
 
 
 def test_evidence_is_waited_for_and_then_the_program_is_to_blame() -> None:
