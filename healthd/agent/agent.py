@@ -33,6 +33,7 @@ from healthd.cluster.port import ClusterError, Conflict, Unusable
 from healthd.core.api import Node
 from healthd.core.backoff import Backoff
 from healthd.core.diagnosis.blindness import Sources
+from healthd.core.node.gpu_reset import gpus_are_reset
 from healthd.telemetry.events import about
 
 log = structlog.get_logger(__name__)
@@ -54,6 +55,8 @@ class Agent:
         judge = Judge(node, dependencies.judge, dependencies.rules, dependencies.metrics)
         self.state = NodeState(node.boot_id, judge, Sources(dependencies.expected), clock, dependencies.inventory)
         self._node_name = node.name
+        self._boot_id = node.boot_id
+        self._pause_gpus = dependencies.pause_gpus
         self._metrics = dependencies.metrics
         self._view = dependencies.node_view
         self._reporter = Reporter(dependencies.cluster, node.name, jitter=dependencies.jitter)
@@ -114,6 +117,7 @@ class Agent:
                 node = await self._view.reread()
 
     async def _act(self, node: Node, now: datetime) -> None:
+        self._pause_gpus(gpus_are_reset(node, self._boot_id))
         self.state.ingest_node(node, now)
         done = await self._guard.guard(node, self.state.findings, now, repaired=self.state.repaired)
         node = done.node

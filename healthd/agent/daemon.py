@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 
 from healthd.agent.agent import Agent
-from healthd.agent.dependencies import AgentDependencies
+from healthd.agent.dependencies import AgentDependencies, none_to_pause
 from healthd.agent.judge import NodeFacts
 from healthd.agent.listen import Listener, common_cursor
 from healthd.agent.node_view import WatchedNode
@@ -87,6 +87,8 @@ class NodeSources:
     """Raises OSError."""
     make_probes: Callable[[Sequence[Device], Sequence[Nic]], Sequence[Probe]] = no_probes
     """All other probes, made from the GPUs and ports that were there earlier in this boot."""
+    pause_gpus: Callable[[bool], None] = none_to_pause
+    """Called with True while no probe may have a GPU open."""
 
 
 class AgentDaemon:
@@ -122,6 +124,7 @@ class AgentDaemon:
                 announce=self._announcer,
                 jitter=jitter,
                 report_within=REPORT_WITHIN,
+                pause_gpus=sources.pause_gpus,
             )
         )
         self._state = self._agent.state

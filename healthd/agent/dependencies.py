@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -17,6 +17,10 @@ from healthd.core.diagnosis.findings import BY_DEFAULT
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.telemetry.events import Announce, silently
 from healthd.telemetry.metrics import Metrics
+
+
+def none_to_pause(_on: bool) -> None:
+    """For an agent that has no GPU open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,8 @@ class AgentDependencies:
     After a quarantine, done or refused, the report follows in the second half of this time, and then the event on the
     node: where many nodes fail at once, the reports of the first nodes must not delay the cordons of the last.
     """
+    pause_gpus: Callable[[bool], None] = none_to_pause
+    """Called with True while the GPUs are being reset: nothing of the agent may have them open then."""
     repair: str = ""
     """The command that marks the node as repaired. Empty: `healthd repair` of the node."""
 

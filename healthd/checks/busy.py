@@ -48,27 +48,34 @@ def _workers(proc: Path) -> Iterator[GpuProcess]:
     for folder in proc.iterdir():
         if not folder.name.isdecimal() or int(folder.name) == os.getpid() or not _computes(folder):
             continue
-        name = _read(folder / "comm") or "?"
+        name = name_of(folder)
         if name not in MONITORS:
-            yield GpuProcess(pid=int(folder.name), name=name, pod=_pod(folder))
+            yield GpuProcess(pid=int(folder.name), name=name, pod=pod_of(folder))
 
 
 def _computes(folder: Path) -> bool:
     try:
         with os.scandir(folder / "fd") as descriptors:
-            return any(_target(one.path) == _UVM for one in descriptors)
+            return any(target_of(one.path) == _UVM for one in descriptors)
     except OSError:  # ended meanwhile, or owned by another user
         return False
 
 
-def _target(path: str) -> str:
+def target_of(path: str) -> str:
+    """What a descriptor at *path* is open on; empty where it was closed meanwhile."""
     try:
         return os.readlink(path)  # noqa: PTH115 - hundreds of thousands on a large machine
     except OSError:
         return ""
 
 
-def _pod(folder: Path) -> str:
+def name_of(folder: Path) -> str:
+    """What the process of *folder* calls itself."""
+    return _read(folder / "comm") or "?"
+
+
+def pod_of(folder: Path) -> str:
+    """The uid of the pod of the process of *folder*; empty: it is in none."""
     found = _POD.search(_read(folder / "cgroup"))
     return found["uid"].replace("_", "-") if found else ""
 

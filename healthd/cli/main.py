@@ -63,6 +63,7 @@ _HELP = {
     "rules": "list the rules by which a node is judged",
     "agent": "guard a Kubernetes node: judge its hardware, cordon it when that is broken",
     "controller": "restart the training gangs of a Kubernetes cluster",
+    "hand": "reset the GPUs of a node or reboot it: what healthd's own pod on it runs",
     "alerts": "list incidents and who has accepted them, or try the alert services",
     "doctor": "say what stands in the way of a gang's recovery, before anything breaks",
     "checkpoints": "find the newest checkpoint that will really load",

@@ -25,6 +25,7 @@ from healthd.core.api import (
     ObjectReference,
 )
 from healthd.core.api.model import KernelRecord, Verdict
+from healthd.core.api.names import LABEL_NODE_HAND
 from healthd.core.config import GiveBack, QuarantinePolicy
 from healthd.core.diagnosis.readings import Reading, RecordBatch, Sample
 from healthd.core.diagnosis.signals import peers, roce
@@ -52,6 +53,7 @@ class OneNode:
         self.said: list[tuple[str, str, str]] = []
         self.report_within = timedelta(0)
         self.rules: tuple[Rule, ...] = ()
+        self.paused: list[bool] = []
 
     async def agent(self) -> Agent:
         """A new life of the agent, that has taken up what the one before left."""
@@ -66,6 +68,7 @@ class OneNode:
                 report_within=self.report_within,
                 announce=self._hear,
                 quarantine=self.policy,
+                pause_gpus=self.paused.append,
             )
         )
         await agent.load(self.clock.now())
@@ -683,3 +686,26 @@ async def test_a_port_of_a_rail_is_published_with_what_its_counters_grew_by(one:
     status = (await one.cluster.get(NodeHealth, "node-a")).status
 
     assert [nic.growth for nic in status.nics] == [{"roce.packet_seq_err": 13}, {}]
+
+
+@pytest.mark.parametrize(
+    ("label", "is_out", "is_paused"),
+    [
+        ("gpu-reset.boot-1", True, True),
+        ("gpu-reset.boot-0", True, False),
+        ("reboot.boot-1", True, False),
+        ("gpu-reset.boot-1", False, False),
+    ],
+)
+async def test_the_gpus_are_let_go_while_they_are_reset_in_this_boot_of_a_node_in_quarantine(
+    one: OneNode, label: str, is_out: bool, is_paused: bool
+) -> None:
+    agent = await one.agent()
+    if is_out:
+        await one.sample(agent, one.a_record())
+    await one.cluster.patch(Node, "node-a", {"metadata": {"labels": {LABEL_NODE_HAND: label}}})
+    await agent.cycle(one.clock.now())
+    await one.cluster.patch(Node, "node-a", {"metadata": {"labels": {LABEL_NODE_HAND: None}}})
+    await agent.cycle(one.clock.now())
+
+    assert one.paused[-2:] == [is_paused, False]

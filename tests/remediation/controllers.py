@@ -60,7 +60,34 @@ def _sent_and(ends_with: str, ended: str) -> Said:
 
 _FINISHED = {"startTime": _THEN, "uncountedTerminatedPods": {}}
 
+
+def _ended(phase: str, code: int, message: str) -> Json:
+    """A pod of healthd's own hand, as its kubelet writes it."""
+    state = {"terminated": {"exitCode": code, "message": message, "startedAt": _THEN, "finishedAt": _THEN}}
+    container = {"name": "hand", "image": "i", "imageID": "i", "ready": False, "restartCount": 0, "state": state}
+    return {"phase": phase, "containerStatuses": [container]}
+
+
 SAYS = {
+    "healthd-gpu-reset": Said(
+        begun={"phase": "Running"},
+        done={"phase": "Succeeded"},
+        failed={
+            "the reset was refused": _ended("Failed", 3, "the reset was refused"),
+            "Pod was active on the node longer than the specified deadline": {
+                "phase": "Failed",
+                "reason": "DeadlineExceeded",
+                "message": "Pod was active on the node longer than the specified deadline",
+            },
+        },
+    ),
+    "healthd-reboot": Said(
+        begun={"phase": "Running"},
+        failed={
+            "the reboot was refused": _ended("Failed", 3, "the reboot was refused"),
+            "systemctl reboot failed": _ended("Failed", 4, "systemctl reboot failed"),
+        },
+    ),
     "nvsentinel-gpu-reset": Said(
         begun=_with(_condition("Ready", "True", "ReadyForReset"), phase="InProgress"),
         done=_with(_condition("Complete", "True", "GPUResetSucceeded"), phase="Succeeded", completionTime=_THEN),

@@ -72,7 +72,7 @@ DEFINITIONS = {
     ),
 }
 """By API version and kind."""
-BUILT_IN = {("batch/v1", "Job")}
+BUILT_IN = {("batch/v1", "Job"), ("v1", "Pod")}
 """Kinds of Kubernetes itself."""
 UNPUBLISHED = {("maintenance.nvidia.com/v1alpha1", kind) for kind in ("GPUReset", "RebootNode", "TerminateNode")}
 """NVSentinel's design names this group for these kinds; no definition of them in it was found."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from healthd.core.api.remediations import RungAttempt
 from healthd.core.remediation.hands import requests
-from healthd.core.remediation.hands.description import Verb
+from healthd.core.remediation.hands.description import NAMESPACE, Verb
 from healthd.core.remediation.hands.placeholders import facts_of
 from healthd.core.remediation.hands.requests import Written
 from tests.builders import a_node
@@ -17,6 +17,7 @@ from tests.lab.api import ApiError, Json
 from tests.lab.control_plane import ControlPlane
 from tests.remediation.trials import ANNOTATIONS, BEFORE, NODE, PROVIDER_ID, Trial
 
+BOOT = "11111111-2222-3333-4444-555555555555"
 _NODE_PATH = f"/api/v1/nodes/{NODE}"
 _MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 _STRICT = "fieldValidation=Strict"
@@ -39,14 +40,18 @@ class Stage:
             number=number, fault="f", rung=self.hand.rung, hand=self.hand.name, why="xid-79 asks for it", at=START
         )
         node = a_node(NODE, uid=self._new_node(), labels=self.labels, annotations=ANNOTATIONS)
-        self._facts = facts_of(node, PROVIDER_ID, attempt=number, rung=self.hand.rung, image="example.com/healthd:1")
+        image = "example.com/healthd:1"
+        self._facts = facts_of(node, PROVIDER_ID, attempt=number, rung=self.hand.rung, image=image, boot_id=BOOT)
         if self.hand.namespace:
             control_plane.ensure_namespace(self.request().target.namespace)
         self._make_what_is_patched()
 
     def served(self) -> set[tuple[str, str]]:
-        """Of the API that shows that the hand's controller is there: versions and kinds."""
-        return {(self.trial.api, each["kind"]) for each in self._resources(self.trial.api)} if self.trial.api else set()
+        """Of the API that shows that the hand's controller is there: versions and kinds, and all namespaces."""
+        found = (
+            {(self.trial.api, each["kind"]) for each in self._resources(self.trial.api)} if self.trial.api else set()
+        )
+        return found | {(NAMESPACE, each["metadata"]["name"]) for each in self._api.get("/api/v1/namespaces")["items"]}
 
     def request(self) -> Written:
         """As the core has it."""
@@ -90,7 +95,7 @@ class Stage:
         """As the core has it."""
         withdrawal = requests.withdrawal_of(self.hand, self.api, self._facts)
         if withdrawal.verb is Verb.CREATE:
-            self._api.delete(f"{self._path()}?propagationPolicy=Background")
+            self._api.delete(f"{self._path()}?propagationPolicy=Background&gracePeriodSeconds=0")
             self.control_plane.wait_until_deleted(self._path(), limit=20)
         else:
             self.write(withdrawal)

@@ -73,7 +73,7 @@ def trials() -> Iterator[Trial]:
     """All of them, in the order of the hands."""
     for hand in shipped_hands():
         if hand.kind != "Node":
-            label = next((sign.split()[1] for sign in hand.found_by), "")
+            label = next((sign.split()[1] for sign in hand.found_by if sign.startswith("label ")), "")
             yield from (Trial(hand=hand, api=api, kind=hand.kind, label=label) for api in hand.api)
         for sign in hand.found_by if hand.kind == "Node" else ():
             where, what = sign.split()

@@ -10,6 +10,7 @@ import asyncio
 import os
 import random
 import signal
+import threading
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -70,8 +71,15 @@ def this_node(config: Config, clock: Clock) -> NodeSources:
         addresses.update({gpu.uuid: gpu.pci for gpu in found.devices})
         return found
 
+    paused = threading.Event()
+
     def make_probes(gpus: Sequence[Device], nics: Sequence[Nic]) -> Sequence[Probe]:
-        return probes_of(config.probes, host, gpus=gpus, nics=nics, addresses=lambda: addresses)
+        return probes_of(
+            config.probes, host, gpus=gpus, nics=nics, addresses=lambda: addresses, is_paused=paused.is_set
+        )
+
+    def pause_gpus(on: bool) -> None:
+        (paused.set if on else paused.clear)()
 
     pods = PodProcesses(host.cgroups, own_uid=os.environ.get("POD_UID", ""))
     return NodeSources(
@@ -83,4 +91,5 @@ def this_node(config: Config, clock: Clock) -> NodeSources:
         pod_usages=PodUsages(lambda: pods.groups) if config.probes.rhythms else None,
         ask_processes=ask_processes,
         make_probes=make_probes,
+        pause_gpus=pause_gpus,
     )

@@ -19,7 +19,7 @@ from healthd.probes.host_root import HostRoot
 from healthd.probes.nics.ethernet import Ethernet, EthernetCounters, EthernetStatistics
 from healthd.probes.nics.infiniband import Infiniband
 from healthd.probes.nics.rdma_counters import InfinibandCounters, VirtualFunctions
-from healthd.probes.nvml.health import Nvml, NvmlPulse
+from healthd.probes.nvml.health import Nvml, NvmlPulse, never_paused
 from healthd.probes.pci.pcie import FunctionKind, PcieAdvice, PcieErrors, PcieLinks
 
 
@@ -30,19 +30,20 @@ def probes_of(
     gpus: Sequence[Device] = (),
     nics: Sequence[Nic] = (),
     addresses: Callable[[], Mapping[str, str]] = dict,
+    is_paused: Callable[[], bool] = never_paused,
 ) -> Sequence[Probe]:
     """
     Every source that *policy* leaves on, of the machine at *host*. A machine that lacks a device has a source without
     readings.
 
     *gpus* and *nics* were there earlier in this boot: one that is not is lost. *addresses* answers those of the node's
-    GPUs by their UUIDs, as an exporter may name them by these alone.
+    GPUs by their UUIDs, as an exporter may name them by these alone. *is_paused*: whether no GPU may be open now.
     """
     there = [(gpu.pci, FunctionKind.GPU) for gpu in gpus] + [
         (nic.pci, FunctionKind.RDMA) for nic in nics if not nic.parent
     ]
     sys = host.sys
-    nvml = Nvml(expected=policy.gpus, has_driver=(sys / "module" / "nvidia").exists)
+    nvml = Nvml(expected=policy.gpus, has_driver=(sys / "module" / "nvidia").exists, is_paused=is_paused)
     probes: list[Probe] = [
         nvml,
         NvmlPulse(nvml),

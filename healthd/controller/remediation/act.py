@@ -59,7 +59,7 @@ class Actor:
                 await free_slots(self._cluster, subject.record)
             case Request(attempt):
                 await self._ensure_unchanged(subject)
-                await self._requests.ask(subject, attempt)
+                return await self._requests.ask(subject, attempt)
             case Withdraw(attempt):
                 try:
                     await self._requests.withdraw(subject, attempt)

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 
 from healthd.clock import Clock
 from healthd.cluster.port import Forbidden, NotFound, Reader
-from healthd.core.api import CustomObject, custom_type
-from healthd.core.remediation.hands.description import HandDescription
+from healthd.core.api import CustomObject, Namespace, custom_type
+from healthd.core.remediation.hands.description import NAMESPACE, HandDescription
 
 ASK_AGAIN = timedelta(minutes=5)
 _NO_OBJECT = "healthd-asks-whether-this-is-served"
-_ALWAYS_SERVED = frozenset({("batch/v1", "Job"), ("v1", "Node")})
+_ALWAYS_SERVED = frozenset({("batch/v1", "Job"), ("v1", "Node"), ("v1", "Pod")})
 
 
 def type_of(api: str, kind: str, *, namespaced: bool = True) -> type[CustomObject]:
@@ -21,7 +21,7 @@ def type_of(api: str, kind: str, *, namespaced: bool = True) -> type[CustomObjec
 
 
 def asked_for(hand: HandDescription) -> Iterator[tuple[str, str]]:
-    """The APIs by which *hand* is found and used, each with its kind."""
+    """The APIs by which *hand* is found and used, each with its kind; a namespace with its name."""
     yield from ((api, hand.kind) for api in hand.api)
     for sign in (sign.split() for sign in hand.found_by):
         if sign[0] != "label":
@@ -51,8 +51,11 @@ class Discovery:
         return answer
 
     async def _ask(self, api: str, kind: str) -> bool:
-        """Without the right to read a kind, healthd could not use it either."""
+        """Without the right to read a kind, or the namespace for its pods, healthd could not use it either."""
         try:
+            if api == NAMESPACE:
+                await self._cluster.get(Namespace, kind)
+                return True
             await self._cluster.list(type_of(api, kind), fields={"metadata.name": _NO_OBJECT})
         except (NotFound, Forbidden):
             return False

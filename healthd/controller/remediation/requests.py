@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -29,6 +29,9 @@ from healthd.core.remediation.hands.requests import (
     Written,
     as_hand,
     confirmation,
+    is_marked,
+    labels_left,
+    labels_missing,
     lacking_fact,
     request_of,
     request_seen,
@@ -123,10 +126,14 @@ class Requests:
         hand = self._known.get(attempt.hand)
         if hand is None:
             return None
+        seen = None
         with suppress(Lacking):
             manifest = await self._manifest(hand, subject, attempt)
-            return request_seen(hand, attempt, manifest) if manifest is not None else None
-        return None
+            seen = request_seen(hand, attempt, manifest) if manifest is not None else None
+        holds_node = bool(hand.labels) and subject.node is not None and is_marked(subject.node, attempt)
+        if seen is None:
+            return RequestSeen(attempt=attempt.number, is_prepared=True, holds_node=True) if holds_node else None
+        return replace(seen, holds_node=holds_node)
 
     async def _manifest(self, hand: HandDescription, subject: Subject, attempt: RungAttempt) -> dict[str, Any] | None:
         """The object in which the request of *attempt* would be; None where there is none. Raises Lacking."""
@@ -140,16 +147,23 @@ class Requests:
 
     # Written ---------------------------------------------------------------------------------------------------------
 
-    async def ask(self, subject: Subject, attempt: RungAttempt) -> None:
-        """Write the request of *attempt*. Raises CannotAsk, ClusterError."""
+    async def ask(self, subject: Subject, attempt: RungAttempt) -> str:
+        """
+        Write the request of *attempt*. Returns what it still waits for; empty where it was written. Raises CannotAsk,
+        ClusterError.
+        """
         hand = self._known.get(attempt.hand)
         api = target_api(hand, await self._discovery.served(hand)) if hand is not None else None
         if hand is None or api is None:
             raise CannotAsk(f"{attempt.hand} is not there any more")
         try:
-            facts = await self._facts(subject, attempt=attempt.number, rung=attempt.rung)
+            facts = await self._facts(subject, attempt)
             wanted = request_of(hand, attempt, api, facts)
+            if hand.labels and (patch := labels_missing(hand, attempt, facts, _node_of(subject))):
+                await self._merge(Node, _node_of(subject).metadata, patch)
+                return f"{hand.name} is asked once the Node shows its labels"
             await self._write(hand, wanted, subject, attempt, facts)
+            return ""
         except (Lacking, msgspec.ValidationError) as error:
             raise CannotAsk(f"{hand.name} cannot be asked: {error}") from None
 
@@ -177,6 +191,8 @@ class Requests:
             found = await self._read(target)
             if found is not None and request_seen(hand, attempt, _wire(found)) is None:
                 raise CannotAsk(f"there is a {target.kind} {target.name} already, which is not of healthd") from None
+        except NotFound as missing:
+            raise CannotAsk(f"{hand.name} cannot be asked: {missing}") from None
 
     async def _patch(
         self, hand: HandDescription, wanted: Written, subject: Subject, facts: dict[str, str] | None
@@ -231,13 +247,15 @@ class Requests:
         """Take the request of *attempt* back, where it still is. Raises ClusterError."""
         hand = self._known[attempt.hand]
         target = await self._target(hand, subject, attempt)
-        facts = await self._facts(subject, attempt=attempt.number, rung=attempt.rung)
+        facts = await self._facts(subject, attempt)
         found = await self._read(target) if target is not None and hand.verb is Verb.PATCH else None
         manifest = _wire(found) if found is not None else None
         taken = withdrawal_of(hand, target.api if target is not None else "", facts, manifest)
         match hand.verb:
             case Verb.CREATE:
                 await self._delete(hand, taken.target, attempt)
+                if subject.node is not None and (left := labels_left(hand, attempt, facts, subject.node)):
+                    await self._merge(Node, subject.node.metadata, left)
             case Verb.PATCH:
                 await self._patch(hand, taken, subject, None)
             case Verb.CONDITION:
@@ -252,8 +270,8 @@ class Requests:
         if found is None or request_seen(hand, attempt, _wire(found)) is None:
             return
         meta = found.metadata
-        with suppress(NotFound):
-            await self._cluster.delete(type(found), meta.name, namespace=meta.namespace, uid=meta.uid)
+        with suppress(NotFound):  # at once: a pod whose kubelet is dead would stay, and no further rung could begin
+            await self._cluster.delete(type(found), meta.name, namespace=meta.namespace, uid=meta.uid, grace_seconds=0)
 
     # Below -----------------------------------------------------------------------------------------------------------
 
@@ -262,13 +280,18 @@ class Requests:
         api = target_api(hand, await self._discovery.served(hand))
         if api is None:
             return None
-        facts = await self._facts(subject, attempt=attempt.number, rung=attempt.rung)
-        return withdrawal_of(hand, api, facts).target
+        return withdrawal_of(hand, api, await self._facts(subject, attempt)).target
 
-    async def _facts(self, subject: Subject, *, attempt: int = 0, rung: str = "") -> dict[str, str]:
+    async def _facts(self, subject: Subject, attempt: RungAttempt | None = None, *, rung: str = "") -> dict[str, str]:
         image = await self.own_image()
         node = subject.node or Node(metadata=ObjectMeta(name=subject.name))
-        return facts_of(node, subject.provider, attempt=attempt, rung=rung, image=image)
+        if attempt is None:
+            return facts_of(node, subject.provider, attempt=0, rung=rung, image=image)
+        boot_id = next(iter(attempt.boot_ids), "")  # as on record: a boot since is what was asked for
+        number, rung = attempt.number, attempt.rung
+        facts = facts_of(node, subject.provider, attempt=number, rung=rung, image=image, boot_id=boot_id)
+        # The Node that it was for may be gone, or there is another one of its name.
+        return {**facts, "node_uid": attempt.node_uid or node.metadata.uid}
 
     async def _read(self, target: Target) -> Any:
         try:

@@ -57,7 +57,7 @@ def remediating(s: NodeSituation) -> Decision:
         return _failed(s, RungOutcome.FAILED, f"{attempt.hand} failed: {request.failed}")
     left = timedelta(seconds=attempt.timeout_s) - (s.now - (attempt.written_at or attempt.at))
     if left <= timedelta(0):
-        if attempt.written_at is None and request is None:
+        if attempt.written_at is None and not _is_written(request):
             return _never_asked(s, attempt)
         return _failed(s, RungOutcome.TIMED_OUT, _why_late(attempt, request))
     if attempt.written_at is None:
@@ -80,7 +80,7 @@ def _replaced(s: NodeSituation, proof: str) -> Decision:
 
 
 def _requested(s: NodeSituation, attempt: RungAttempt, request: RequestSeen | None) -> Decision:
-    if request is not None:
+    if _is_written(request):
         status = s.amended(written_at=s.now)
         return s.enter(NodePhase.REMEDIATING, f"{attempt.hand} was asked for {attempt.rung}", attempts=status)
     if s.node is None:
@@ -94,6 +94,10 @@ def _requested(s: NodeSituation, attempt: RungAttempt, request: RequestSeen | No
     if not s.holds_slots:
         return take_slots(s)
     return Decision(action=Request(attempt), reason=f"{attempt.rung} by {attempt.hand}: {attempt.why}")
+
+
+def _is_written(request: RequestSeen | None) -> bool:
+    return request is not None and not request.is_prepared
 
 
 def _failed(s: NodeSituation, outcome: RungOutcome, message: str) -> Decision:

@@ -115,6 +115,15 @@ class RequestSeen:
     """The other controller says that it did what was asked."""
     failed: str = ""
     """Why it failed, by the other controller."""
+    is_prepared: bool = False
+    """Only what comes before it is there, labels of the Node: the hand was not asked yet, or its object is gone."""
+    holds_node: bool = False
+    """Labels of the Node keep something off it, as long as the request stands."""
+
+    @property
+    def has_ended(self) -> bool:
+        """The hand does nothing more for it."""
+        return self.claims_done or bool(self.failed) or self.is_prepared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

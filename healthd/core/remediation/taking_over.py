@@ -53,10 +53,14 @@ def begin(s: NodeSituation, *, relapses: int, least: Rung = Rung.NONE) -> Decisi
 
 def _cleaned(s: NodeSituation) -> Decision | None:
     """Requests of attempts and pods of checks that are over, and slots that the node does not need any more."""
-    standing = {request.attempt for request in s.requests}
+    standing = {request.attempt: request for request in s.requests}
     for attempt in s.status.attempts:
-        if attempt.outcome is not None and attempt.number in standing:
+        request = standing.get(attempt.number)
+        if request is not None and attempt.outcome is not None:
             return Decision(action=Withdraw(attempt), reason=f"attempt {attempt.number} is over: {attempt.message}")
+        if request is not None and attempt.proven_at is not None and request.holds_node and request.has_ended:
+            # The check needs what was kept off the node for the rung, such as the device plugin.
+            return Decision(action=Withdraw(attempt), reason=f"attempt {attempt.number} was done: {attempt.proof}")
     for pod in s.check_leftovers:
         if not pod.is_going:
             return Decision(action=DeleteCheck(pod.name, pod.uid), reason=f"the check in pod {pod.name} is over")

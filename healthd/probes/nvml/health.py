@@ -20,6 +20,8 @@ from healthd.probes.nvml.inventory import parse_pci
 from healthd.probes.nvml.process import ChildProcess
 from healthd.probes.pace import pace
 
+NOT_YET = "NVML has not answered yet"
+PAUSED = "NVML is closed while the GPUs of this node are reset"
 WITHOUT_LIBRARY = timedelta(hours=1)
 """How rarely a machine without NVML's library is tried: each try starts a process. A container never gets it later."""
 _NO_LIBRARY = 12
@@ -85,6 +87,11 @@ def _unknown() -> bool:
     return False
 
 
+def never_paused() -> bool:
+    """For a machine whose GPUs nothing resets while they are watched."""
+    return False
+
+
 _decoder = msgspec.json.Decoder(NvmlAnswer)
 
 
@@ -99,14 +106,17 @@ class Nvml:
         *,
         expected: int | None = None,
         has_driver: Callable[[], bool] = _unknown,
+        is_paused: Callable[[], bool] = never_paused,
     ) -> None:
         """
         *expected*: how many GPUs the node should have, where the configuration sets that. *has_driver*: whether the
         kernel has NVIDIA's driver, as far as a cheap check shows it. Where the driver appears, NVML is called at once.
+        *is_paused*: whether nothing may have a GPU open now, because they are being reset.
         """
         self._process: HealthProcess = process or ChildProcess()
         self._expected = expected
         self._has_driver = has_driver
+        self._is_paused = is_paused
         self._lock = threading.Lock()
         self._gpus: dict[str, GpuAnswer] = {}
         self._node: dict[str, Value] = {}
@@ -116,7 +126,7 @@ class Nvml:
         self._last: Sample | None = None
         self._trouble = ""
         self._nameless: list[str] = []
-        self._empty = "NVML has not answered yet"
+        self._empty = NOT_YET
 
     @property
     def every(self) -> timedelta:
@@ -131,8 +141,7 @@ class Nvml:
     def sample(self, now: datetime) -> Sample:
         """The child's last answer. An answer that cannot be parsed counts as none."""
         with self._lock:
-            self._read()
-            trouble = self._trouble or self._process.trouble
+            trouble = PAUSED if self._lets_go() else self._read()
             if trouble:
                 self._last = None
                 return Sample(source=self.source, at=now, trouble=trouble)
@@ -149,6 +158,8 @@ class Nvml:
     def responds(self) -> bool | None:
         """Whether NVML answers in time. None: not known yet."""
         with self._lock:
+            if self._lets_go():
+                return None
             self._read()
             return self._process.responds
 
@@ -161,13 +172,25 @@ class Nvml:
         with self._lock:
             self._process.close()
 
-    def _read(self) -> None:
+    def _lets_go(self) -> bool:
+        """While it is paused no child has a GPU open, and none is started."""
+        if not self._is_paused():
+            return False
+        if self._process.is_running:
+            self._process.close()
+        self._gpus, self._node, self._nameless, self._empty, self._last = {}, {}, [], NOT_YET, None
+        self._process.rest(WITHOUT_LIBRARY, unless=lambda: not self._is_paused())
+        return True
+
+    def _read(self) -> str:
+        """Take in what the child has written. Returns what keeps it from being read."""
         for line in self._process.read_answers():
             try:
                 self._ingest(_decoder.decode(line))
             except (msgspec.DecodeError, ValueError) as error:
                 self._trouble = f"the output of NVML's child cannot be parsed: {error}"
             self._last = None
+        return self._trouble or self._process.trouble
 
     def _ingest(self, answer: NvmlAnswer) -> None:
         """Raises ValueError for an invalid address."""

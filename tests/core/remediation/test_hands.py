@@ -13,6 +13,9 @@ from healthd.core.remediation.hands.placeholders import Lacking, facts_of
 from healthd.core.remediation.hands.requests import (
     as_hand,
     confirmation,
+    labels_left,
+    labels_missing,
+    lacking_fact,
     request_of,
     request_seen,
     served_api,
@@ -259,6 +262,7 @@ def test_what_a_label_holds_is_not_read_again() -> None:
         ("failed: status.phase=Failed", "timeout: 5d", "timeout '5d' is not a duration such as 30m"),
         ("failed: status.phase=Failed", "timeout: 48h", "is not between 1m and 24h"),
         ("failed: status.phase=Failed", "failled: x", "Object contains unknown field `failled`"),
+        ("failed: status.phase=Failed", "labels: [{key: k, value: '${host}'}]", "${host} is not known"),
         ("name: acme-power", "name: Acme Power", "must be lower-case words"),
         ("body: {spec:", "body: {kind: Pod, spec:", "leave kind out of `body`"),
         (OWN, "- [", "this is no list of hands"),
@@ -285,6 +289,7 @@ def test_a_description_that_cannot_work_is_refused_with_what_to_change(before: s
         ({"verb": "condition", "body": {"type": "X"}}, "`body` needs status"),
         ({"verb": "taint", "body": {"key": "k", "effect": "NoSchedule"}, "kind": "Pod"}, "is of the Node"),
         ({"verb": "patch"}, "a patch changes nothing"),
+        ({"verb": "patch", "body": {"a": 1}, "labels": [{"key": "k", "value": "v"}]}, "are for `verb: create`"),
         ({"verb": "patch", "found_by": ["karpenter"]}, "`found_by` 'karpenter' is neither"),
         (
             {"verb": "patch", "kind": "M", "api": ["m/v1"], "object": "${label:m}", "body": {"a": 1}},
@@ -315,3 +320,84 @@ def test_a_call_posts_what_is_wanted_and_cannot_be_taken_back() -> None:
 
     assert request.body == {"node": "gpu-17", "rung": "reboot", "attempt": 4, "why": "xid-79 asks for it"}
     assert withdrawal_of(hand, "", FACTS).body == {}
+
+
+HELD = (
+    OWN
+    + """
+  labels:
+    - {key: example.com/let-in, value: "power.${boot_id}"}
+    - {key: example.com/monitor, instead_of: "true", value: paused}
+"""
+)
+"""A hand that keeps something off the node for its time."""
+LET_IN, MONITOR = "example.com/let-in", "example.com/monitor"
+
+
+@pytest.mark.parametrize(
+    ("before", "set_to", "after"),
+    [
+        ({MONITOR: "true"}, {LET_IN: "power.b1", MONITOR: "paused"}, {LET_IN: None, MONITOR: "true"}),
+        ({MONITOR: "false"}, {LET_IN: "power.b1"}, {LET_IN: None}),
+        ({}, {LET_IN: "power.b1"}, {LET_IN: None}),
+        ({LET_IN: "power.b0"}, {LET_IN: "power.b1"}, {LET_IN: None}),
+    ],
+)
+def test_labels_are_set_where_they_have_the_value_of_before_and_get_it_again(
+    before: dict[str, str], set_to: dict[str, str], after: dict[str, str | None]
+) -> None:
+    (hand,) = read_hands(HELD)
+    facts = facts_of(NODE, "", attempt=4, rung="power_cycle", boot_id="b1")
+
+    wanted = labels_missing(hand, an_attempt(hand), facts, a_node("gpu-17", labels=before))
+    there = a_node("gpu-17", labels={**before, **set_to}, annotations={ANNOTATION_REQUEST: "4"})
+    left = labels_left(hand, an_attempt(hand), facts, there)
+
+    assert wanted["metadata"] == {"labels": set_to, "annotations": {ANNOTATION_REQUEST: "4"}}
+    assert left["metadata"] == {"labels": after, "annotations": {ANNOTATION_REQUEST: None}}
+    assert labels_missing(hand, an_attempt(hand), facts, there) == {}
+
+
+def test_labels_of_another_attempt_are_not_taken_back() -> None:
+    (hand,) = read_hands(HELD)
+    there = a_node("gpu-17", labels={MONITOR: "paused"}, annotations={ANNOTATION_REQUEST: "3"})
+
+    assert labels_left(hand, an_attempt(hand), FACTS, there) == {}
+
+
+def test_a_node_of_which_no_boot_is_known_lacks_it_for_a_hand_that_names_the_boot() -> None:
+    facts = facts_of(NODE, "", attempt=4, rung="reboot", image="i", boot_id="")
+
+    assert lacking_fact(SHIPPED["healthd-reboot"], facts) == "the node has no boot_id"
+
+
+def test_a_hand_may_be_found_by_the_namespace_of_its_pods() -> None:
+    hand = SHIPPED["healthd-reboot"]
+
+    assert served_api(hand, {("v1", "Pod"), ("namespace", "healthd-node-hands")}) == "v1"
+    assert served_api(hand, {("v1", "Pod"), ("namespace", "default")}) is None
+
+
+@pytest.mark.parametrize("name", ["healthd-gpu-reset", "healthd-reboot"])
+def test_a_pod_of_healthd_is_let_in_and_acts_in_the_boot_on_record_alone(name: str) -> None:
+    hand, boot = SHIPPED[name], "11111111-2222-3333-4444-555555555555"
+    spec = written(hand, facts_of(NODE, "", attempt=4, rung="reboot", image="healthd:1", boot_id=boot))["spec"]
+    what = name.removeprefix("healthd-")
+
+    assert spec["nodeSelector"] == {"healthd.dev/node-hand": f"{what}.{boot}"}
+    assert spec["containers"][0]["command"][:4] == ["healthd", "hand", what, f"--boot-id={boot}"]
+    assert (spec["nodeName"], spec["restartPolicy"]) == ("gpu-17", "Never")
+    assert "volumes" not in spec
+
+
+def test_why_a_pod_failed_is_the_word_of_the_kubelet_or_of_its_container() -> None:
+    def pod(**status: Any) -> tuple[bool, str]:
+        return signs_of("healthd-reboot", status)
+
+    def ended(code: int, message: str) -> list[dict[str, Any]]:
+        return [{"state": {"terminated": {"exitCode": code, "message": message}}}]
+
+    assert pod(phase="Failed", containerStatuses=ended(3, "in use by\x1b[31m x")) == (False, "in use by\\u001b[31m x")
+    assert pod(phase="Failed", reason="NodeAffinity", message="Predicate failed") == (False, "Predicate failed")
+    assert pod(phase="Failed", containerStatuses=ended(137, "killed")) == (False, "")
+    assert pod(phase="Failed", containerStatuses=["nonsense"]) == (False, "")

@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from healthd.core.diagnosis.readings import Sample
-from healthd.probes.nvml.health import WITHOUT_LIBRARY, Nvml, NvmlPulse
+from healthd.probes.nvml.health import PAUSED, WITHOUT_LIBRARY, Nvml, NvmlPulse
 from healthd.probes.nvml.process import ChildProcess, Pace, asking
 from tests.probes.nvml.simulated_node import GPU0, GPU1, GPU2, NOW, QUICK, SimulatedNode, by_place, of
 from tests.standin.nvml import StandIn
@@ -247,3 +248,29 @@ def test_gpus_that_are_expected_are_asked_for_as_before() -> None:
     Nvml(process, expected=8).sample(NOW)
 
     assert process.rests_for is None
+
+
+def test_while_the_gpus_are_reset_no_child_has_them_open_and_nothing_old_is_said_after(
+    standin: StandIn, tmp_path: Path
+) -> None:
+    paused = Event()
+    child = ChildProcess(QUICK, spawn=asking(standin.environ))
+    probe = Nvml(child, is_paused=paused.is_set)
+    pulse = NvmlPulse(probe)
+    while not probe.sample(NOW).readings:
+        probe.wait(0.1)
+
+    paused.set()
+    samples = [probe.sample(NOW), probe.sample(NOW)]
+    beats = pulse.sample(NOW).readings
+    is_running = child.is_running
+    paused.clear()
+    first = probe.sample(NOW)
+    while not (last := probe.sample(NOW)).readings:
+        probe.wait(0.1)
+    probe.close()
+
+    assert [sample.trouble for sample in samples] == [PAUSED, PAUSED]
+    assert (beats, is_running) == ([], False)
+    assert first.readings == []
+    assert of(last, GPU0, "nvml.state") == "ok"

@@ -18,6 +18,7 @@ from healthd.core.remediation.hands.description import HandDescription
 from healthd.core.remediation.hands.shipped import read_hands
 from tests.simulation.ground_truth import GroundTruth
 from tests.simulation.remediation.hosts import Hosts
+from tests.simulation.remediation.labels import HOLDS, ON, PAUSED, PLUGIN
 from tests.simulation.step_scheduler import at_once
 
 API = "site.example.com/v1"
@@ -65,6 +66,12 @@ _OTHERS = f"""
   secret: /etc/healthd/power-key
   timeout: 10m
 """
+_LABELS = f"""
+  labels:
+    - {{key: {HOLDS}, value: "reset.${{boot_id}}"}}
+    - {{key: {PLUGIN}, instead_of: "{ON}", value: {PAUSED}}}
+"""
+"""A reset needs the GPUs for itself."""
 REBOOTS = ("site-reboot", "site-reboot", "site-note", "site-taint", "site-condition", "site-call")
 """Hands that reboot, one for each verb."""
 
@@ -73,7 +80,7 @@ REBOOTS = ("site-reboot", "site-reboot", "site-note", "site-taint", "site-condit
 def all_hands() -> dict[str, HandDescription]:
     """By name."""
     made = "".join(_CREATES.format(name=hand_of(rung), rung=rung, kind=kind.__name__) for rung, kind in CREATED.items())
-    made = made.replace("timeout: 10m\n  failed", "timeout: 10m\n  done: status.phase=Done\n  failed", 1)
+    made = made.replace("timeout: 10m\n  failed", f"timeout: 10m\n  done: status.phase=Done\n{_LABELS}  failed", 1)
     return {hand.name: hand for hand in read_hands(made + _OTHERS)}
 
 

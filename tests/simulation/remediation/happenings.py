@@ -81,6 +81,7 @@ def delete_record(sim: RemediationSimulation, name: str) -> None:
     known = sim.watch.known[name]
     known.begin_anew()
     known.orphaned |= known.requested
+    known.has_lost_record = True
 
 
 def delete_report(sim: RemediationSimulation, name: str) -> None:

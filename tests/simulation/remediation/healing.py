@@ -16,6 +16,7 @@ from healthd.core.api.remediations import NodePhase
 from tests.simulation.invariants import Broken
 from tests.simulation.remediation import happenings
 from tests.simulation.remediation.hands import RUNG_OF, mark_on
+from tests.simulation.remediation.labels import HOLDS, ON, PLUGIN
 from tests.simulation.remediation.watching import CHECKS, OTHER, QUARANTINE, WORD
 from tests.simulation.step_scheduler import at_once
 
@@ -58,6 +59,8 @@ def _end_bad_luck(sim: RemediationSimulation) -> None:
         _set_clocks_right(sim)
     for name in sim.hosts.all:
         happenings.annotate(sim, name, OTHER, None)
+        if sim.watch.known[name].has_lost_record:
+            at_once(sim.ground_truth.patch(Node, name, {"metadata": {"labels": {PLUGIN: ON, HOLDS: None}}}))
     for pod in at_once(sim.ground_truth.list(Pod)).items:
         if pod.metadata.name.startswith("extra"):
             at_once(sim.ground_truth.delete(Pod, pod.metadata.name, namespace="default", grace_seconds=0))
@@ -153,7 +156,10 @@ def _requests_left(sim: RemediationSimulation, name: str) -> str:
         requests = [each for each in at_once(sim.ground_truth.list(kind)).items if each.spec["host"] == name]
         if any(int(each.metadata.name.rpartition("-")[2]) not in orphaned for each in requests):
             return f"a {kind.__name__} of {name} is left"
-    mark = mark_on(at_once(sim.ground_truth.get(Node, name)))
+    node = at_once(sim.ground_truth.get(Node, name))
+    if HOLDS in node.metadata.labels or node.metadata.labels.get(PLUGIN) != ON:
+        return f"labels of a request on {name} are left"
+    mark = mark_on(node)
     return f"a request on {name} is left" if mark and int(mark) not in orphaned else ""
 
 

@@ -19,6 +19,7 @@ from healthd.core.remediation.node_check import CONTAINER, is_check
 from tests.fakes import START
 from tests.simulation.ground_truth import GroundTruth
 from tests.simulation.machines import PCI, Machine, Machines
+from tests.simulation.remediation.labels import ON, PLUGIN
 from tests.simulation.step_scheduler import at_once
 
 GPUS = 8
@@ -110,7 +111,7 @@ class Hosts(Machines):
 
     def _report(self, machine: Machine, node: Node, now: datetime) -> None:
         host = self.all[machine.name]
-        gpus = GPUS if now >= host.gpus_at else 0
+        gpus = GPUS if now >= host.gpus_at and node.metadata.labels.get(PLUGIN) == ON else 0
         info, offers = node.status.node_info, node.status.allocatable.get("nvidia.com/gpu", "")
         if (info.boot_id, info.system_uuid, offers) == (host.boot_id, host.system_uuid, str(gpus)):
             return

@@ -37,6 +37,7 @@ from tests.simulation.remediation.gang import GangBeside
 from tests.simulation.remediation.hands import REBOOTS, Site, all_hands, hand_of
 from tests.simulation.remediation.healing import heal
 from tests.simulation.remediation.hosts import GPUS, Hosts
+from tests.simulation.remediation.labels import ON, PLUGIN
 from tests.simulation.remediation.reading_cluster import ReadingCluster
 from tests.simulation.remediation.watching import RACK, RemediationWatch
 from tests.simulation.simulation import METRICS, SkewedClock, trace_of
@@ -155,7 +156,8 @@ class RemediationSimulation:
             host.machine, host.needs, host.broken = host.machine + 1, None, False
             self.hosts.boots(name, self.clock.now())
         rack = f"rack-{int(name[-1]) % 2}"
-        at_once(self.ground_truth.create(a_node(name, labels={RACK: rack, "nvidia.com/gpu.count": str(GPUS)})))
+        labels = {RACK: rack, "nvidia.com/gpu.count": str(GPUS), PLUGIN: ON}
+        at_once(self.ground_truth.create(a_node(name, labels=labels)))
         self.hosts.work(self.clock.now())
 
     def remove_node(self, name: str) -> None:

@@ -21,6 +21,7 @@ from tests.simulation.ground_truth import Listing, Write
 from tests.simulation.invariants import Broken
 from tests.simulation.remediation.hands import RUNG_OF, mark_on
 from tests.simulation.remediation.hosts import Hosts
+from tests.simulation.remediation.labels import PAUSED, PLUGIN
 from tests.simulation.remediation.reading_cluster import ReadingCluster
 
 QUARANTINE, REPAIRED = "healthd.dev/quarantine", "healthd.dev/repaired"
@@ -56,6 +57,8 @@ class Known:
     """Of these, those that nothing on record knows any more: a person deleted the record."""
     passed: dict[str, Passed] = field(default_factory=dict)
     """By when its pod was created, as the controller writes it on the Node."""
+    has_lost_record: bool = False
+    """A person deleted the record, so nothing takes back the labels of a request that stood."""
     is_released: bool = False
     """A person brings it back, since its agent took it out last."""
     retry_at: datetime | None = None
@@ -276,6 +279,9 @@ class RemediationWatch:
         stamps = [node.metadata.annotations.get(REPAIRED, "") for node in (before, after)]
         if stamps[0] != stamps[1]:
             self._given_back(name, before, stamps[1])
+        plugins = [node.metadata.labels.get(PLUGIN) for node in (before, after)]
+        if plugins[0] != plugins[1] and plugins[1] == PAUSED:
+            self._is_left_to_healthd(before, "its device plugin is taken off")
         mark = mark_on(after)
         if mark and mark != mark_on(before):
             self._is_left_to_healthd(before, "a request")

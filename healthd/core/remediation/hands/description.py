@@ -6,7 +6,8 @@ takes as proof (`core.remediation.proof`), and goes on to the next rung after th
 (`hands.yaml`) are described by the same struct as those that an operator adds.
 
 A text may hold `${node}`, `${node_uid}`, `${attempt}`, `${rung}`, `${image}`, `${label:KEY}` and `${annotation:KEY}` of
-the node, and `${provider:N}`: the N-th part of its provider id, from 0, after the `://`.
+the node, `${provider:N}`: the N-th part of its provider id, from 0, after the `://`, and `${boot_id}`: the boot that
+was on record before anything was written.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from healthd.core.remediation.hands.placeholders import KNOWN, placeholders_in, 
 from healthd.core.remediation.hands.signs import parse_signs
 
 SHORTEST, LONGEST = timedelta(minutes=1), timedelta(hours=24)
+NAMESPACE = "namespace"
+"""In `found_by`, before the name of one that must be there."""
 _NO_HAND = frozenset({Rung.NONE, Rung.PERSON})
 _CLAIMED = frozenset({Rung.RESTART_DAEMON, Rung.RESET_GPU})
 """Rungs that nothing but the sign of a hand shows to be done."""
@@ -43,6 +46,18 @@ class Verb(StrEnum):
     """A signed webhook at *object*, for what has no API in the cluster."""
 
 
+class NodeLabel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A label that the Node has while the request stands."""
+
+    key: str
+    value: str
+    instead_of: str = ""
+    """
+    The value that it must have before, and has again afterwards: where it has another one, or none, it is left alone.
+    Empty: whatever it is before, it is removed afterwards.
+    """
+
+
 class HandDescription(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One hand."""
 
@@ -56,8 +71,8 @@ class HandDescription(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Groups with versions, such as `janitor.dgxc.nvidia.com/v1alpha1`. The first served one with *kind* is used."""
     found_by: list[str] = []
     """
-    For what is written on the Node: signs of the controller that acts on it, of which one must be there:
-    `karpenter.sh/v1 NodePool` (served), or `label KEY` (on the node). Empty: that the site names the hand is the sign.
+    Signs that somebody acts on what is written, of which one must be there: `karpenter.sh/v1 NodePool` (served),
+    `label KEY` (on the node), or `namespace NAME`. Empty: that the site names the hand is the sign.
     """
     kind: str = "Node"
     namespace: str = ""
@@ -66,12 +81,16 @@ class HandDescription(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     confirm: dict[str, str] = {}
     """By path in the object that is patched: what must be there. It ties the object to the node."""
     body: dict[str, Any] = {}
+    labels: list[NodeLabel] = []
+    """For `create`: labels that the Node gets before the object is created, and loses after its deletion."""
     otherwise: str = ""
     """For a condition: the status that takes the request back. Empty: the condition is removed."""
     done: str = ""
     """The sign in the object that it was done: `Complete=True` of its conditions, or `status.phase=Succeeded`."""
     failed: str = ""
     """The signs that it failed, commas between: one of them is enough, and it counts more than *done*."""
+    says: list[str] = []
+    """Paths in the object of texts that say why it failed, such as `status.message`. The first that is there counts."""
     timeout: str = "30m"
     secret: str = ""
     """For `call`: the file with the key of the signature."""
@@ -99,10 +118,13 @@ def _errors(hand: HandDescription) -> Iterator[str]:
         yield f"{hand.rung} needs no hand; a hand does one of {', '.join(r for r in Rung if r not in _NO_HAND)}"
     for sign in hand.found_by:
         if len(sign.split()) != 2:
-            yield f"`found_by` {sign!r} is neither an API with its kind (`example.com/v1 Widget`) nor `label KEY`"
+            known = "an API with its kind (`example.com/v1 Widget`), `label KEY` or `namespace NAME`"
+            yield f"`found_by` {sign!r} is neither {known}"
     yield from _errors_of_time(hand)
     yield from _errors_of_target(hand)
     yield from _errors_of_body(hand)
+    if hand.labels and hand.verb is not Verb.CREATE:
+        yield "`labels` are for `verb: create`; a patch of the Node has them in its body"
     for signs in (hand.done, hand.failed):
         try:
             parse_signs(signs)
@@ -155,7 +177,8 @@ def _errors_of_body(hand: HandDescription) -> Iterator[str]:
         yield f"leave {', '.join(sorted(own))} out of `body`: `api` and `kind` say them"
     elif hand.verb is Verb.CREATE and (further := hand.body.keys() - {"metadata", "spec"}):
         yield f"`body` of what is created holds `metadata` and `spec`, and not {', '.join(sorted(further))}"
-    texts = [hand.object, hand.namespace, *_texts(hand.body), *hand.confirm.values()]
+    labels = [text for label in hand.labels for text in (label.key, label.value, label.instead_of)]
+    texts = [hand.object, hand.namespace, *_texts(hand.body), *hand.confirm.values(), *labels]
     for name in sorted({name for text in texts for name in placeholders_in(text)}):
         if unknown(name):
             yield f"${{{name}}} is not known; these are: {KNOWN}"

@@ -8,9 +8,9 @@ from typing import Any
 from healthd.core.api import Node
 
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
-_PLAIN = frozenset({"node", "node_uid", "attempt", "rung", "image"})
+_PLAIN = ("node", "node_uid", "attempt", "rung", "image", "boot_id")
 _OF_NODE = ("label:", "annotation:", "provider:")
-KNOWN = ", ".join(("node", "node_uid", "attempt", "rung", "image", "label:KEY", "annotation:KEY", "provider:N"))
+KNOWN = ", ".join((*_PLAIN, "label:KEY", "annotation:KEY", "provider:N"))
 """For messages to the author of a hand."""
 LONGEST = 512
 """Characters of one fact. Labels and annotations are written by others."""
@@ -32,8 +32,10 @@ def unknown(name: str) -> bool:
     return name not in _PLAIN and not any(name.startswith(kind) and name != kind for kind in _OF_NODE)
 
 
-def facts_of(node: Node, provider_id: str, *, attempt: int, rung: str, image: str = "") -> dict[str, str]:
-    """What may take the place of placeholders for *node*."""
+def facts_of(
+    node: Node, provider_id: str, *, attempt: int, rung: str, image: str = "", boot_id: str | None = None
+) -> dict[str, str]:
+    """What may take the place of placeholders for *node*. *boot_id*: None is the one that its kubelet reports."""
     parts = [part for part in provider_id.partition("://")[2].split("/") if part]
     return {
         "node": node.metadata.name,
@@ -41,6 +43,7 @@ def facts_of(node: Node, provider_id: str, *, attempt: int, rung: str, image: st
         "attempt": str(attempt),
         "rung": rung,
         "image": image,
+        "boot_id": node.status.node_info.boot_id if boot_id is None else boot_id,
         **{f"label:{key}": value for key, value in node.metadata.labels.items()},
         **{f"annotation:{key}": value for key, value in node.metadata.annotations.items()},
         **{f"provider:{at}": part for at, part in enumerate(parts)},

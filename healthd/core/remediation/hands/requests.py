@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from healthd.core.api import Node
 from healthd.core.api.names import ANNOTATION_REQUEST
 from healthd.core.api.remediations import RungAttempt
 from healthd.core.printable import printable
@@ -70,6 +71,8 @@ def lacking_fact(hand: HandDescription, facts: dict[str, str]) -> str:
     try:
         _target(hand, "", facts)
         filled(hand.body, facts)
+        for label in hand.labels:
+            filled([label.key, label.value], facts)
     except Lacking as error:
         return str(error)
     return ""
@@ -131,8 +134,40 @@ def request_seen(hand: HandDescription, attempt: RungAttempt, manifest: Mapping[
     return RequestSeen(
         attempt=attempt.number,
         claims_done=done is not None and failed is None,
-        failed=printable(message_of(manifest, failed)) if failed is not None else "",
+        failed=printable(message_of(manifest, failed, hand.says)) if failed is not None else "",
     )
+
+
+def labels_missing(hand: HandDescription, attempt: RungAttempt, facts: dict[str, str], node: Node) -> dict[str, Any]:
+    """
+    The merge patch of the labels that *node* must have before the object of *hand* is created; empty: it has them. The
+    mark is written with them: it says that they are of *attempt*, also where no object was created. Raises Lacking.
+    """
+    labels, wanted = node.metadata.labels, {}
+    for label in hand.labels:
+        key, value = filled(label.key, facts), filled(label.value, facts)
+        if labels.get(key) != value and label.instead_of in ("", labels.get(key)):
+            wanted[key] = value
+    if not wanted and is_marked(node, attempt):
+        return {}
+    return {"metadata": {"labels": wanted, "annotations": {ANNOTATION_REQUEST: str(attempt.number)}}}
+
+
+def labels_left(hand: HandDescription, attempt: RungAttempt, facts: dict[str, str], node: Node) -> dict[str, Any]:
+    """The merge patch that takes them back; empty: they are not of *attempt*. Raises Lacking."""
+    if not is_marked(node, attempt):
+        return {}
+    left: dict[str, str | None] = {}
+    for label in hand.labels:
+        key, value = filled(label.key, facts), filled(label.value, facts)
+        if node.metadata.labels.get(key) == value:
+            left[key] = label.instead_of or None
+    return {"metadata": {"labels": left, "annotations": {ANNOTATION_REQUEST: None}}}
+
+
+def is_marked(node: Node, attempt: RungAttempt) -> bool:
+    """Whether something on *node* itself was written for *attempt*."""
+    return node.metadata.annotations.get(ANNOTATION_REQUEST) == str(attempt.number)
 
 
 def confirmation(hand: HandDescription, manifest: Mapping[str, Any], facts: dict[str, str]) -> str:

@@ -43,11 +43,18 @@ def _shows(manifest: Mapping[str, Any], sign: Sign) -> bool:
 
 
 def value_at(manifest: Mapping[str, Any], path: str) -> Any:
-    """What is at *path*, words with dots between; None where nothing is."""
+    """What is at *path*, words with dots between, numbers from 0 in a list; None where nothing is."""
     value: Any = manifest
     for word in path.split("."):
-        value = value.get(word) if isinstance(value, Mapping) else None
+        value = _below(value, word)
     return value
+
+
+def _below(value: Any, word: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(word)
+    is_in_list = isinstance(value, list) and word.isdecimal() and len(word) < 6 and int(word) < len(value)
+    return value[int(word)] if is_in_list else None
 
 
 def conditions_of(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -56,8 +63,11 @@ def conditions_of(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [each for each in conditions if isinstance(each, Mapping)] if isinstance(conditions, list) else []
 
 
-def message_of(manifest: Mapping[str, Any], sign: Sign) -> str:
-    """What the condition of *sign* says of itself, for a person."""
+def message_of(manifest: Mapping[str, Any], sign: Sign, says: Iterable[str] = ()) -> str:
+    """What the object says of *sign*, for a person: the first text at the paths *says*, or its condition's own."""
+    for path in says:
+        if (text := value_at(manifest, path)) and isinstance(text, str):
+            return text
     for each in conditions_of(manifest):
         if _status_of(each, sign.path) in sign.values:
             return str(each.get("message") or each.get("reason") or sign.path)
