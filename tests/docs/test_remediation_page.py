@@ -18,9 +18,12 @@ def test_every_hand_is_on_the_page(name: str) -> None:
     assert f"`{name}`" in PAGE
 
 
-def test_the_configuration_on_the_page_switches_it_on() -> None:
-    (block,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    policy = parse("\n".join(line[3:] for line in block.splitlines()).encode(), "page").remediation
+def test_each_configuration_on_the_page_switches_it_on() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    texts = ["\n".join(line[3:] for line in block.splitlines()) for block in blocks]
+    policies = [parse(text.encode(), "page").remediation for text in texts]
 
-    assert policy.at_once == 1
-    assert policy.hands == ("nvsentinel-gpu-reset", "nvsentinel-reboot")
+    assert [(policy.at_once, policy.hands) for policy in policies] == [
+        (1, ("nvsentinel-gpu-reset", "nvsentinel-reboot")),
+        (1, ("healthd-gpu-reset", "healthd-reboot")),
+    ]
