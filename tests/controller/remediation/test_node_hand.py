@@ -248,6 +248,7 @@ async def looked(site: Site) -> None:
         site.lead()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("action", [RepairAction.RESET_GPU, RepairAction.REBOOT_NODE])
 async def test_a_controller_killed_at_any_write_asks_once_and_leaves_nothing(
