@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from healthd.cli.doctor.node import hands_of, read_plan
 from healthd.cli.errors import UserError
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.api import NodeHealth, NodeHealthStatus, ObjectMeta
+from healthd.core.api import Namespace, Node, NodeHealth, NodeHealthStatus, ObjectMeta
 from healthd.core.api.model import RepairAction
 from healthd.core.api.remediations import Rung
 from healthd.core.remediation.hands.shipped import shipped_hands
@@ -49,6 +50,22 @@ async def test_a_hand_for_which_the_node_lacks_something_is_not_here(cluster: Em
 
     assert plan.steps == ()
     assert "metal3-power-cycle: the node has no provider 1" in plan.lacking
+
+
+async def test_healthds_own_hand_is_here_with_its_component_alone(cluster: EmbeddedCluster) -> None:
+    await cluster.create(a_quarantined_node(uid=""))
+    await cluster.create(NodeHealth(metadata=ObjectMeta(name="gpu-17")))
+    info, finding = {"bootID": "boot-1"}, msgspec.to_builtins(a_finding(action=RepairAction.RESET_GPU))
+    await cluster.patch(Node, "gpu-17", {"status": {"nodeInfo": info}}, subresource="status")
+    await cluster.patch(NodeHealth, "gpu-17", {"status": {"findings": [finding]}}, subresource="status")
+    own = [hand for hand in shipped_hands() if hand.name.startswith("healthd-")]
+
+    before = await read_plan(cluster, "gpu-17", own, SystemClock())
+    await cluster.create(Namespace(metadata=ObjectMeta(name="healthd-node-hands")))
+    after = await read_plan(cluster, "gpu-17", own, SystemClock())
+
+    assert "healthd-gpu-reset: there is no namespace healthd-node-hands" in before.lacking
+    assert [step.hand.name for step in after.steps if step.hand] == ["healthd-gpu-reset", "healthd-reboot"]
 
 
 async def test_a_node_that_is_not_there_is_said_so(cluster: EmbeddedCluster) -> None:

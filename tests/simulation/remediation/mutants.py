@@ -18,6 +18,7 @@ from healthd.core.remediation.check_summary import CheckSummary, fitted
 from healthd.core.remediation.node_check import CONTAINER
 from tests.simulation.remediation.hands import RUNG_OF
 from tests.simulation.remediation.hosts import GPUS
+from tests.simulation.remediation.labels import HOLDS, ON, PLUGIN
 from tests.simulation.remediation.reading_cluster import ReadingCluster
 from tests.simulation.remediation.watching import CHECKS, OTHER, QUARANTINE
 
@@ -144,6 +145,17 @@ class _LeavesRequests(_Through):
             await self._cluster.delete(kind, name, **where)
 
 
+class _LeavesLabels(_Through):
+    """Takes what was created back, and leaves the labels that the Node had for it."""
+
+    async def patch(self, kind: type[Any], name: str, patch: Mapping[str, Any], **where: Any) -> Any:
+        labels = patch.get("metadata", {}).get("labels", {})
+        if kind is Node and labels.get(PLUGIN) == ON:
+            kept = {key: value for key, value in labels.items() if key not in (PLUGIN, HOLDS)}
+            patch = {**patch, "metadata": {**patch["metadata"], "labels": kept}}
+        return await self._cluster.patch(kind, name, patch, **where)
+
+
 class _ReadsOnce(_Through):
     """Looks at Nodes and records of long ago: what comes right before a request is not seen."""
 
@@ -184,6 +196,7 @@ MUTANTS: dict[str, Callable[[ReadingCluster], Any]] = {
     "forget-attempts": _ForgetsAttempts,
     "keep-intent-in-memory": _KeepsIntentInMemory,
     "leave-requests": _LeavesRequests,
+    "leave-labels": _LeavesLabels,
     "read-pods-once": _ReadsOnce,
     "end-quarantines": _EndsQuarantines,
 }
@@ -196,6 +209,7 @@ FOUND_BY = {
     "forget-attempts": "twice",
     "keep-intent-in-memory": "intent",
     "leave-requests": "liveness",
+    "leave-labels": "liveness",
     "read-pods-once": "old",
     "end-quarantines": "service",
 }
