@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -85,7 +86,7 @@ class Rebuilds:
             found = await self._cluster.get(adapter.kind, adapter.object_name(gang), gang.namespace)
         except NotFound:
             made = _made(copy, recovery.metadata.name, adapter)
-            return RebuildRead(is_gone=True, refused=await self._refused(self._cluster.create(made, dry_run=True)))
+            return RebuildRead(is_gone=True, refused=await self._missing(self._cluster.create(made, dry_run=True)))
         there = adapter.read_any(found)
         return RebuildRead(successor=there) if there.ref.uid != gang.uid else RebuildRead()
 
@@ -99,22 +100,28 @@ class Rebuilds:
             return str(why)
         adapter = self._adapters[root.ref.kind]
         made, name = _made(copy, "dry-run", adapter), adapter.object_name(root.ref)
-        return (
-            await self._refused(self._cluster.create(copy, dry_run=True))
-            or await self._refused(self._cluster.create(made, dry_run=True))
-            or await self._refused(
-                self._cluster.delete(adapter.kind, name, namespace=root.ref.namespace, uid=root.ref.uid, dry_run=True)
+        deletion = partial(self._cluster.delete, adapter.kind, name, namespace=root.ref.namespace, uid=root.ref.uid)
+        with suppress(NotFound):  # by the deletion: its user was faster, and the next read shows that
+            return (
+                await self._missing(self._cluster.create(copy, dry_run=True))
+                or await self._missing(self._cluster.create(made, dry_run=True))
+                or await self._refused(deletion(dry_run=True))
             )
-        )
+        return ""
+
+    async def _missing(self, tried: Awaitable[Any]) -> str:
+        """Likewise of a creation, for which the kind has to be there."""
+        try:
+            return await self._refused(tried)
+        except NotFound as why:
+            return f"{why}; apply deploy/crds.yaml of this version"
 
     async def _refused(self, tried: Awaitable[Any]) -> str:
-        """Why a dry run was refused. That a name is taken is the last of all checks."""
+        """Why a dry run was refused. That a name is taken is the last of all checks. Raises NotFound."""
         try:
             await tried
         except (AlreadyExists, Conflict):
             return ""
-        except NotFound as why:
-            return f"{why}; apply deploy/crds.yaml of this version"
         except Forbidden as why:
             return f"{why} ({COMPONENT} grants the controller what it needs)"
         except Invalid as why:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from healthd.cluster.port import NotFound
+from healthd.cluster.port import Forbidden, Invalid, NotFound
 from healthd.controller.rebuilds import Rebuilds
 from healthd.core.api import CopiedRoot, Job, JobManifest, ObjectMeta, Pod, RootCopy
 from healthd.core.api.model import Phase
@@ -397,3 +397,51 @@ async def test_a_copy_whose_recovery_is_missing_is_kept_for_a_person_and_not_for
     await rebuilds.clear(lambda namespace, name: None, timedelta(hours=2), scenario.clock.now() + age)
 
     assert copies(scenario) == left
+
+
+class Refuses:
+    """The cluster of a controller that may not do one thing, as the API server says to dry runs, too."""
+
+    def __init__(self, scenario: Scenario, verb: str, kind: type[Any], error: Exception) -> None:
+        self._cluster: Any = scenario.ground_truth.seen_by("controller")
+        self._refused = verb, kind
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._cluster, name)
+
+        async def call(what: Any, *args: Any, **options: Any) -> Any:
+            if (name, what if isinstance(what, type) else type(what)) == self._refused:
+                raise self._error
+            return await verb(what, *args, **options)
+
+        return call
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "error", "said"),
+    [
+        ("create", RootCopy, NotFound("no such kind"), "no such kind; apply deploy/crds.yaml of this version"),
+        (
+            "create",
+            JobManifest,
+            Forbidden("it may not create jobs"),
+            "may not create jobs (deploy/components/rebuild",
+        ),
+        ("create", JobManifest, Invalid("a policy says no"), "cannot be rebuilt: a policy says no; to run it again"),
+        ("delete", Job, Forbidden("it may not delete jobs"), "it may not delete jobs (deploy/components/rebuild"),
+    ],
+)
+async def test_nothing_is_deleted_where_a_dry_run_is_refused(
+    verb: str, kind: type[Any], error: Exception, said: str
+) -> None:
+    scenario = await a_failed_gang()
+    before = the_job(scenario)
+    refusing = Refuses(scenario, verb, kind, error)
+    scenario.add_loop("controller", scenario.new_controller("controller", cluster=refusing))
+    recovery = await scenario.run_until(Phase.GAVE_UP)
+    await scenario.run_for(minutes=5)
+
+    assert said in recovery.status.message
+    assert the_job(scenario).metadata.uid == before.metadata.uid
+    assert copies(scenario) == []
