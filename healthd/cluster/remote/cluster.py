@@ -152,10 +152,13 @@ class RemoteCluster:
     ) -> None:
         """Ask for deletion, graceful where a kubelet or a finalizer must act first. Raises NotFound, Conflict."""
         body = wire.deletion_body(
-            uid=uid, resource_version=resource_version, grace_seconds=grace_seconds, dependents_first=dependents_first
+            uid=uid,
+            resource_version=resource_version,
+            grace_seconds=grace_seconds,
+            dependents_first=dependents_first,
+            dry_run=dry_run,
         )
-        query = _DRY_RUN if dry_run else None
-        await self._call("DELETE", self._object(kind, name, namespace), query=query, body=body)
+        await self._call("DELETE", self._object(kind, name, namespace), body=body)
 
     async def access_to(self, kind: type[Slim], verbs: Sequence[str]) -> KindAccess:
         """What the caller can do with all objects of *kind*. Raises ClusterError where it may not be asked."""

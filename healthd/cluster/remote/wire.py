@@ -129,13 +129,24 @@ def patch_body(kind: type[Slim], patch: Mapping[str, Any], *, resource_version: 
 
 
 def deletion_body(
-    *, uid: str, resource_version: str, grace_seconds: int | None, dependents_first: bool = False
+    *,
+    uid: str,
+    resource_version: str,
+    grace_seconds: int | None,
+    dependents_first: bool = False,
+    dry_run: bool = False,
 ) -> bytes:
-    """Options of a deletion. The server deletes dependents in the background, or before the object itself."""
+    """
+    Options of a deletion. The server deletes dependents in the background, or before the object itself.
+
+    That it is a dry run has to be said here: where a deletion has a body, the server takes no notice of its query.
+    """
     preconditions = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
     options: dict[str, Any] = {"propagationPolicy": "Foreground" if dependents_first else "Background"}
     if preconditions:
         options["preconditions"] = preconditions
+    if dry_run:
+        options["dryRun"] = ["All"]
     if grace_seconds is not None:
         options["gracePeriodSeconds"] = grace_seconds
     return _ENCODER.encode(options)

@@ -23,7 +23,7 @@ from healthd.cluster.port import (
     Unavailable,
 )
 from healthd.cluster.remote import Access, Connection, connect
-from healthd.core.api import Lease, Node, Pod, Recovery
+from healthd.core.api import Lease, Node, ObjectMeta, Pod, Recovery
 from tests.cluster.fakes import FixedConnection
 from tests.cluster.remote.scripted import LIMITS, Answer, Hasty, refuses, says, serving, streams, talking
 
@@ -66,6 +66,20 @@ async def test_kind_that_the_server_does_not_know_is_named() -> None:
     async with talking(refuses(404, "the server could not find the requested resource", "NotFound")) as (cluster, _):
         with pytest.raises(NotFound, match=r"/apis/healthd\.dev/v1alpha1/recoveries .*know the kind"):
             await cluster.list(Recovery)
+
+
+async def test_a_dry_run_of_a_deletion_is_said_in_its_body_for_the_server_takes_no_notice_of_its_query() -> None:
+    async with talking(says(200, NODE)) as (cluster, server):
+        await cluster.delete(Node, "n", dry_run=True)
+
+    assert msgspec.json.decode(server.asked[0].body)["dryRun"] == ["All"]
+
+
+async def test_a_dry_run_of_a_creation_is_said_in_its_query() -> None:
+    async with talking(says(201, NODE)) as (cluster, server):
+        await cluster.create(Node(metadata=ObjectMeta(name="n")), dry_run=True)
+
+    assert server.asked[0].query["dryRun"] == "All"
 
 
 async def test_patch_names_what_it_has_seen() -> None:
