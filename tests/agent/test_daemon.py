@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pytest
@@ -28,7 +29,8 @@ from healthd.core.api import (
     Slim,
 )
 from healthd.core.api.model import Verdict
-from healthd.core.config import Config, HttpPolicy, ProbesPolicy
+from healthd.core.config import Config, HangPolicy, HttpPolicy, ProbesPolicy
+from healthd.core.config.gangs import StragglerMode
 from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.hang.samples import Stall, Usage
 from healthd.core.node.pod_liveness import PodTasks
@@ -354,10 +356,13 @@ class Rank:
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
         self.hung_at: datetime | None = None
+        self.waits_since: datetime | None = None
 
     def processor_times(self) -> Mapping[str, float]:
-        """It uses a core."""
-        return {"rank": ((self.hung_at or self._clock.now()) - START).total_seconds()}
+        """It uses a core, or a tenth less since it has to wait for others."""
+        now = self.hung_at or self._clock.now()
+        less = 0.1 * (now - self.waits_since).total_seconds() if self.waits_since else 0.0
+        return {"rank": (now - START).total_seconds() - less}
 
     def read(self, uids: Collection[str]) -> Mapping[str, Usage]:
         """With the page faults of its work."""
@@ -410,6 +415,47 @@ async def test_a_pod_that_falls_silent_is_published_and_a_new_life_of_the_agent_
     assert (silent.uid, silent.state) == ("rank", "silent")
     assert shown == (1, 1)
     assert seen - rank.hung_at <= timedelta(seconds=20)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_thread")
+async def test_the_work_of_a_pod_is_written_each_two_minutes_and_soon_where_it_changes(node: Node1) -> None:
+    node.machine.usages = rank = Rank(node.clock)
+    node.daemon = node.new_daemon()
+    written = list[datetime]()
+    async with node.running():
+        await node.until_verdict(Verdict.HEALTHY)
+        for _ in range(12 * 60):
+            if node.clock.now() - START > timedelta(minutes=8) and rank.waits_since is None:
+                rank.waits_since = node.clock.now()
+            await node.clock.run_for(timedelta(seconds=1))
+            await settle()
+            status = (await node.ground_truth.get(NodeHealth, "node-a")).status
+            if status.rhythms and status.rhythms[0].work and status.seen_at and status.seen_at not in written:
+                written.append(status.seen_at)
+
+    assert rank.waits_since
+    before = [at for at in written if at <= rank.waits_since]
+    after = [at for at in written if at > rank.waits_since]
+    assert 2 <= len(before) <= 5
+    assert after[0] - rank.waits_since <= timedelta(seconds=60)
+    assert all(b - a >= timedelta(seconds=30) for a, b in pairwise(written))
+    assert 4 <= len(after) <= 9
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_thread")
+async def test_where_stragglers_are_ignored_the_work_of_pods_is_not_published(node: Node1) -> None:
+    node.machine.usages = Rank(node.clock)
+    node.daemon = node.new_daemon(Config(hang=HangPolicy(stragglers=StragglerMode.IGNORE)))
+    async with node.running():
+        await node.until_verdict(Verdict.HEALTHY)
+        for _ in range(7 * 60):
+            await node.clock.run_for(timedelta(seconds=1))
+            await settle()
+        [rhythm] = (await node.ground_truth.get(NodeHealth, "node-a")).status.rhythms
+
+    assert rhythm.work is None
 
 
 async def test_an_agent_goes_on_when_rhythms_cannot_be_sampled(node: Node1) -> None:
