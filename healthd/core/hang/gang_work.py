@@ -122,15 +122,17 @@ class GangWork:
         self._newest[name] = each
         known = self._known[name]
         known.update(_windows(each.work, self._seconds))
-        for number in [number for number in known if number < self._next]:
+        oldest = max(self._next, self._oldest(now))
+        for number in [number for number in known if number < oldest]:
             del known[number]
 
     def _next_window(self, now: datetime) -> _Fed | None:
         """The next window of which enough is known. One that stays unknown is left out."""
         if len(self._newest) < len(self._names):
             return None
-        self._next = self._next or max(min(known, default=0) for known in self._known.values())
-        while self._next and (end := datetime.fromtimestamp(self._next * self._seconds, UTC)) <= now:
+        first = max(min(known, default=0) for known in self._known.values())
+        self._next = max(self._next or first, self._oldest(now))  # whatever an agent says of long ago
+        while first and (end := datetime.fromtimestamp(self._next * self._seconds, UTC)) <= now:
             number, age = self._next, now - end
             windows = {rank: self._known[name].get(number) for name, rank in self._names.items()}
             whole = {rank: window for rank, window in windows.items() if window is not None}
@@ -140,6 +142,9 @@ class GangWork:
             if len(whole) == len(windows):
                 return _Fed(end, whole)
         return None
+
+    def _oldest(self, now: datetime) -> int:
+        return int(now.timestamp()) // self._seconds - KEPT
 
     # Stragglers ------------------------------------------------------------------------------------------------------
 

@@ -23,8 +23,9 @@ import msgspec
 from healthd.core.hang.work_share import ShareWindow, WorkShare
 from healthd.core.untrusted import Moment
 
-LEAST = 0.07
-"""The median excess of a straggler: slower by 7.5 %. One that is slower by 10 % shows 0.09, give or take some noise."""
+LEAST = 0.06
+"""The median excess of a straggler: slower by 6.5 %. One that is slower by 10 % shows 0.09, or less while others are
+slow, too, for a moment."""
 STEADY = 0.75
 """Of its median excess that a straggler shows in each window without noise. What comes and goes is a pause."""
 NOISE_ALLOWED = 2.5
@@ -38,7 +39,13 @@ LOW_ALLOWED = {IN_A_ROW: 0, 7: 1, IN_A_ROW_AT_MOST: 2}
 """In how many windows in a row a straggler is seen, and in how many of them it may be less."""
 HIGH_ALLOWED = 3
 """One window in so many may be more."""
-CLEAR = 5.0
+PAUSE = 5
+"""Windows in a row that a pause of a minute touches."""
+BESIDE_PAUSE = 0.5
+"""Of its median excess that a straggler shows beside any such windows, in the mean."""
+CLEAR_BESIDE_PAUSE = 5.0
+"""How many times the noise of that mean it is."""
+CLEAR = 3.5
 """How many times the noise of a single window a clear excess is."""
 IN_NOISE = 2.5
 """The same for the most windows. Their median is clear of the noise then."""
@@ -240,7 +247,16 @@ class StragglerDetector:
         high = sum(excess - usual > middle + about for excess in newest)
         clear = IN_NOISE if len(newest) == IN_A_ROW_AT_MOST else CLEAR
         is_steady = low <= LOW_ALLOWED[len(newest)] and high <= len(newest) // HIGH_ALLOWED
-        return is_steady and middle >= clear * self._noise
+        return is_steady and middle >= clear * self._noise and self._lasts(newest, usual, middle)
+
+    def _lasts(self, newest: Sequence[float], usual: float, middle: float) -> bool:
+        """Whether it is high beside any pause, too: a pause and some noise before or after it look steady."""
+        for begin in range(len(newest) - PAUSE + 1):
+            beside = [*newest[:begin], *newest[begin + PAUSE :]]
+            least = max(BESIDE_PAUSE * middle, CLEAR_BESIDE_PAUSE * self._noise / sqrt(len(beside)))
+            if fmean(beside) - usual < least:
+                return False
+        return True
 
     def _by_peers(self, rank: str, newest: Sequence[float], before: Sequence[float]) -> _Case | None:
         """Its past is too short to judge by, and it stands out from its peers."""

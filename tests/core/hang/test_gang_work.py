@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
@@ -206,3 +206,17 @@ def test_lists_that_do_not_fit_count_as_nothing() -> None:
     odd = published["3"]._replace(work=replace(published["3"].work, starved=[1.0], stalled=[1.0] * 3))
 
     assert GangWork({**published, "3": odd}).observe({**published, "3": odd}, gang.agents.now + KNOWN_FOR) == []
+
+
+def test_work_of_long_ago_costs_no_time_and_tells_nothing() -> None:
+    """A node whose token was stolen may publish anything."""
+    gang = Gang()
+    gang.run(AN_HOUR, even())
+    long_ago = {
+        name: each._replace(work=replace(each.work, end=datetime(1970, 1, 2, tzinfo=UTC), seconds=1))
+        for name, each in gang.agents.published.items()
+    }
+
+    work = GangWork(long_ago)
+    assert work.observe(long_ago, gang.agents.now) == []
+    assert work.observe(long_ago, gang.agents.now + timedelta(hours=1)) == []

@@ -103,6 +103,12 @@ def test_a_rank_that_works_more_for_a_minute_is_no_straggler(windows: int) -> No
     assert found == []
 
 
+@pytest.mark.parametrize(("seed", "windows"), [(5_000_006, 4280), (5_000_011, 4015)])
+def test_a_pause_of_a_minute_with_some_noise_beside_it_is_no_straggler(seed: int, windows: int) -> None:
+    """Gangs of the model: another program slows a rank for a minute, and a window beside that is high by chance."""
+    assert reported(Gang(seed), windows) == []
+
+
 def test_a_rank_that_did_less_than_its_peers_and_now_does_as_much_is_no_straggler() -> None:
     gang = Comparison()
     gang.add(AN_HOUR, slow(3, -0.1))
