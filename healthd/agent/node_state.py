@@ -29,7 +29,9 @@ from healthd.core.diagnosis.blindness import KERNEL_LOG, Sources
 from healthd.core.diagnosis.node_shape import NO_SHAPE, expecting, grown
 from healthd.core.diagnosis.readings import NODE, RecordBatch, Sample
 from healthd.core.diagnosis.signals.peers import BELOW_PEERS, peers_sample
+from healthd.core.diagnosis.signals.spare_check import SPARE_CHECK_FAILED, spare_check_sample
 from healthd.core.node import quarantine
+from healthd.core.node.failed_check import read_failed_check
 from healthd.core.node.pod_liveness import PodLives, PodTasks
 from healthd.core.node.reporting import quiet_pods, works_differently
 
@@ -172,6 +174,7 @@ class NodeState:
         self._note_repair(node)
         self._judge.fade(now)
         self._ingest_peers(node, now)
+        self._ingest_failed_check(node, now)
 
     def measure_ports(self, now: datetime) -> None:
         """Update how fast the counters of the ports grow, when the next measurement is due."""
@@ -220,6 +223,13 @@ class NodeState:
         """Judge what the controller says of this node beside its peers."""
         if ANNOTATION_BELOW_PEERS in node.metadata.annotations or self._judge.knows(f"{NODE}/{BELOW_PEERS.name}"):
             self._judge.ingest_sample(peers_sample(node, now), now)
+
+    def _ingest_failed_check(self, node: Node, now: datetime) -> None:
+        """Judge what the controller says of the check of this node as an idle spare."""
+        failed = read_failed_check(node)
+        if failed is not None or self._judge.knows(f"{NODE}/{SPARE_CHECK_FAILED.name}"):
+            why = (failed.why or "it does not say why") if failed is not None else ""
+            self._judge.ingest_sample(spare_check_sample(why, now), now)
 
     def _note_repair(self, node: Node) -> None:
         """Also a repair from the time when this agent was down, or one stamped by a clock that is ahead of this one."""

@@ -10,6 +10,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, assert_never
 
+import structlog
+
 from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
 from healthd.controller.rebuilds import Rebuilds
@@ -26,6 +28,7 @@ from healthd.core.api import (
     stored,
 )
 from healthd.core.api.pod_packs import TooManyPods
+from healthd.core.node.check_pods import NAMESPACE
 from healthd.core.patches import changes
 from healthd.core.recovery import spares
 from healthd.core.recovery.actions import (
@@ -42,6 +45,8 @@ from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.recovery_status import dressed, label_value
 from healthd.core.recovery.spares import ReturnSpare, SettleSpare
 from healthd.gangs.adapter import GangAdapter
+
+log = structlog.get_logger()
 
 FENCED = "Fenced"
 """Reason on a pod that healthd sets to Failed: its end is proven, and its kubelet is silent."""
@@ -116,7 +121,9 @@ async def perform(
                 await _remove_pod(cluster, pod)
         case ClaimSpare(spare, instead_of):
             instead_of = spares.origin(instead_of, view.nodes, root.ref.uid)
-            return await _claim(cluster, view.nodes[spare], recovery, instead_of)
+            claimed = await _claim(cluster, view.nodes[spare], recovery, instead_of)
+            await _end_checks(cluster, view.checks.get(spare, ()))
+            return claimed
         case StartGang(hint):
             await adapter.start(cluster, root, hint)
         case RemoveRoot():
@@ -244,3 +251,17 @@ async def _claim(cluster: Cluster, node: Node, recovery: Recovery, instead_of: s
         instead_of=instead_of,
     )
     return await patch_node(cluster, node, spares.claim_patch(node, claim))
+
+
+async def _end_checks(cluster: Cluster, pods: Iterable[tuple[str, str]]) -> None:
+    """
+    Delete the pods that check a spare which is claimed now: they hold its GPUs. The recovery does not depend on it.
+    What is left, the loop of these checks deletes.
+    """
+    for name, uid in pods:
+        try:
+            await cluster.delete(Pod, name, namespace=NAMESPACE, uid=uid)
+        except NotFound:
+            pass
+        except ClusterError as error:
+            log.warning("spare.check_not_ended", pod=name, error=str(error))

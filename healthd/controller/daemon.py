@@ -33,6 +33,7 @@ from healthd.controller.ports import Checkpoints, Looker
 from healthd.controller.reconciler import Reconciler
 from healthd.controller.remediation.loop import Remediations
 from healthd.controller.remediation.requests import Requests
+from healthd.controller.remediation.spare_checks import SpareChecks
 from healthd.controller.workqueue import WorkQueue, in_parallel
 from healthd.core.backoff import Jitter
 from healthd.core.config import Config
@@ -103,6 +104,7 @@ class ControllerDaemon:
         self._wake = asyncio.Event()
         self._wake_alerts = asyncio.Event()
         self._wake_remediations = asyncio.Event()
+        self._wake_spare_checks = asyncio.Event()
         self._stop = asyncio.Event()
         self._page: WebPage | None = None
         self._announcer = Announcer(
@@ -127,6 +129,7 @@ class ControllerDaemon:
         self._wake.set()
         self._wake_alerts.set()
         self._wake_remediations.set()
+        self._wake_spare_checks.set()
         if self._page is not None:
             self._page.changed()
 
@@ -216,6 +219,8 @@ class ControllerDaemon:
                 group.create_task(self._histories().run(), name="histories")
                 if self._requests is not None:
                     group.create_task(self._remediations(self._requests).run(), name="remediations")
+                    if self._config.remediation.check_spares_every:
+                        group.create_task(self._spare_checks(self._requests).run(), name="spare-checks")
                 group.create_task(queue.run(), name="tending")
         finally:
             self.metrics.forget_the_world()
@@ -272,6 +277,20 @@ class ControllerDaemon:
             trouble=self._informers.trouble,
             wake=self._wake_remediations,
             together=in_parallel(),
+        )
+
+    def _spare_checks(self, requests: Requests) -> SpareChecks:
+        return SpareChecks(
+            self._cluster,
+            self._clock,
+            self.cluster_state,
+            self._config,
+            requests,
+            namespace=self._namespace,
+            metrics=self.metrics,
+            announce=self._announcer,
+            trouble=self._informers.trouble,
+            wake=self._wake_spare_checks,
         )
 
     def _alerts(self, stragglers: Stragglers) -> Alerts:

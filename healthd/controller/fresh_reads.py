@@ -44,6 +44,7 @@ from healthd.controller.cache.cluster_state import ClusterState, ObjectKey, late
 from healthd.controller.rebuilds import Rebuilds
 from healthd.core.api import LABEL_GANG, Cause, GangRef, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.core.api.model import ENDED, CauseKind, Phase
+from healthd.core.node.check_pods import is_check
 from healthd.core.recovery.fence import is_another_boot
 from healthd.core.recovery.gang import GangView, Root, members
 from healthd.core.recovery.rebuilding import roots_of
@@ -99,6 +100,8 @@ class FreshReader:
         self._rebuilds = rebuilds
         self._occupied: dict[str, str] = {}
         """Occupied spares, with the pod that runs there and is not ours."""
+        self._checks: dict[str, tuple[tuple[str, str], ...]] = {}
+        """Chosen spares that are being checked, with the pods of the check, as of the last read."""
 
     async def at_recovery(self, noticed: Recovery, *, is_fresh: bool = False) -> FreshRead:
         """
@@ -120,7 +123,7 @@ class FreshReader:
         view = replace(self._noticed(gang, root), rebuild=rebuild)
         view, awaited = await self._with_pods(view, gang, recovery)
         view = await self._with_nodes(view, {*hinges(recovery, root), *self.booted(recovery)})
-        view = replace(view, occupied=await self._occupants(recovery, view.nodes))
+        view = replace(view, occupied=await self._occupants(recovery, view.nodes), checks=self._checks)
         view = replace(view, taken=await self._taken(recovery, view))
         return FreshRead(recovery=recovery, view=view, awaited=awaited)
 
@@ -185,6 +188,8 @@ class FreshReader:
         names = sorted({*chosen.values(), *self._occupied})
         spares = [name for name in names if name in nodes and is_spare(nodes[name])]
         listed = await self._together([partial(self._pods_on, name) for name in spares])
+        checks = {name: _checks_among(pods) for name, pods in zip(spares, listed, strict=True)}
+        self._checks = {name: pods for name, pods in checks.items() if pods}
         found = {name: occupant(nodes[name], pods) for name, pods in zip(spares, listed, strict=True)}
         for name, pod in found.items():
             if pod and name not in self._occupied:
@@ -252,6 +257,12 @@ class FreshReader:
             return await self._cluster.get(kind, name, namespace)
         except NotFound:
             return None
+
+
+def _checks_among(pods: Sequence[Pod]) -> tuple[tuple[str, str], ...]:
+    """The pods of healthd's own checks that are not on their way out: names and uids."""
+    checks = (pod.metadata for pod in pods if is_check(pod) and pod.metadata.deletion_timestamp is None)
+    return tuple((meta.name, meta.uid) for meta in checks)
 
 
 def phase_of(recovery: Recovery) -> Phase:

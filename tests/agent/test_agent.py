@@ -22,14 +22,16 @@ from healthd.core.api import (
     Nic,
     Node,
     NodeHealth,
+    ObjectMeta,
     ObjectReference,
 )
 from healthd.core.api.model import KernelRecord, Verdict
-from healthd.core.api.names import LABEL_NODE_HAND
+from healthd.core.api.names import ANNOTATION_FAILED_CHECK, LABEL_NODE_HAND, LABEL_SPARE
 from healthd.core.config import GiveBack, QuarantinePolicy
 from healthd.core.diagnosis.readings import Reading, RecordBatch, Sample
-from healthd.core.diagnosis.signals import peers, roce
+from healthd.core.diagnosis.signals import peers, roce, spare_check
 from healthd.core.diagnosis.signals.rule import Rule
+from healthd.core.remediation.spare_fleet import FINDING
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_node
 from tests.fakes import START, ManualClock, counting_uids
@@ -629,6 +631,75 @@ async def test_a_node_that_is_no_longer_below_its_peers_is_healthy_again(one: On
         await one.sample(agent)
 
     assert await one.verdict() is Verdict.HEALTHY
+
+
+# What the controller says of an idle spare that failed its check
+
+
+async def failed_its_check(one: OneNode, at: datetime, *, spare: bool = True) -> None:
+    """The controller writes that the spare failed."""
+    labels = {LABEL_SPARE: "true" if spare else None}
+    note = {ANNOTATION_FAILED_CHECK: f"{at.isoformat()} gpu-memory: a word was wrong"}
+    await one.cluster.patch(Node, "node-a", {"metadata": {"labels": labels, "annotations": note}})
+
+
+async def test_a_spare_that_failed_its_check_is_taken_out_of_service_and_says_why(one: OneNode) -> None:
+    one.rules = spare_check.RULES
+    await failed_its_check(one, one.clock.now())
+    await one.sample(await one.agent())
+    (finding,) = (await one.cluster.get(NodeHealth, "node-a")).status.findings
+
+    assert await one.is_quarantined()
+    assert finding.id == FINDING
+    assert "a word was wrong" in finding.evidence[-1].text
+
+
+async def test_it_stays_out_when_the_note_is_taken_off_until_it_is_repaired(one: OneNode) -> None:
+    one.rules = spare_check.RULES
+    agent = await one.agent()
+    await failed_its_check(one, one.clock.now())
+    await one.sample(agent)
+    await one.cluster.patch(Node, "node-a", {"metadata": {"annotations": {ANNOTATION_FAILED_CHECK: None}}})
+    for _ in range(20):
+        one.clock.advance(timedelta(minutes=1))
+        await one.sample(agent)
+
+    assert await one.is_quarantined()
+    await one.repair(one.clock.now())
+    await one.sample(agent)
+    assert not await one.is_quarantined()
+
+
+async def test_a_note_from_before_a_repair_says_nothing(one: OneNode) -> None:
+    one.rules = spare_check.RULES
+    await failed_its_check(one, one.clock.now())
+    await one.repair(one.clock.now() + timedelta(seconds=1))
+    one.clock.advance(timedelta(minutes=1))
+    agent = await one.agent()
+    for _ in range(3):
+        await one.sample(agent)
+
+    assert not await one.is_quarantined()
+
+
+async def test_a_node_that_is_no_spare_is_not_taken_out_by_such_a_note(one: OneNode) -> None:
+    one.rules = spare_check.RULES
+    await failed_its_check(one, one.clock.now(), spare=False)
+    await one.sample(await one.agent())
+
+    assert not await one.is_quarantined()
+
+
+async def test_it_is_within_the_budget_like_every_other_fault(one: OneNode) -> None:
+    one.rules = spare_check.RULES
+    for slot in range(one.policy.budget):
+        other = Lease(metadata=ObjectMeta(name=f"healthd-quarantine-cluster-{slot}", namespace=one.policy.namespace))
+        await one.cluster.create(other)
+    await failed_its_check(one, one.clock.now())
+    await one.sample(await one.agent())
+
+    assert not await one.is_quarantined()
+    assert await one.verdict() is Verdict.UNHEALTHY
 
 
 # What people are told

@@ -30,8 +30,9 @@ from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster, NotFound
 from healthd.core.api import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, Node, Pod
 from healthd.core.config import GiveBack, LogFormat, LogLevel, QuarantinePolicy
+from healthd.core.node.check_pods import NAMESPACE
 from healthd.core.remediation.check_summary import CheckSummary, fitted
-from healthd.core.remediation.node_check import CONTAINER, NAMESPACE
+from healthd.core.remediation.node_check import CONTAINER
 from healthd.telemetry.logs import configure
 from tests.bench._figures import machine, spread
 from tests.bench._lab import a_lab, controller_process

@@ -536,6 +536,8 @@ def test_what_a_variable_stands_for_is_known_on_the_node(url: str) -> None:
         ("hands: [hyperpod-reboot, hyperpod-reboot]", "hands names hyperpod-reboot more than once"),
         ("at_once: 1", "at_once is above 0, and hands is empty"),
         ("hands_file: hands.yaml", "hands_file must be an absolute path"),
+        ("check_spares_every: 1d", "check_spares_every needs check_by_pod: true"),
+        ("{check_spares_every: 10m, check_by_pod: true}", "check_spares_every must be 0 (never) or at least 1h"),
         ("probation: 30d", "probation_max is shorter than probation"),
     ],
 )

@@ -9,16 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Conflict
+from healthd.cluster.port import Conflict, Forbidden
 from healthd.controller.act import NotKept, TooLarge, perform, record
 from healthd.controller.rebuilds import Rebuilds
-from healthd.core.api import FINALIZER_JOB, FencedPod, Pod, Recovery, Slim
+from healthd.core.api import ANNOTATION_CLAIM, FINALIZER_JOB, FencedPod, Pod, Recovery, Slim
 from healthd.core.api.model import Phase
 from healthd.core.api.pod_packs import MOST_PODS
-from healthd.core.recovery.actions import RemovePods, StopGang
+from healthd.core.recovery.actions import ClaimSpare, RemovePods, StopGang
 from healthd.core.recovery.gang import GangView
 from healthd.gangs import ADAPTERS
-from tests.builders import a_pod, a_recovery
+from tests.builders import a_node, a_pod, a_recovery
 from tests.core.gangs import a_root
 from tests.fakes import START, ManualClock, counting_uids
 from tests.scenarios.scenario import Scenario
@@ -99,3 +99,35 @@ async def test_of_pods_whose_end_is_proven_only_what_another_finalizer_keeps_sta
     assert [(pod.metadata.name, pod.status.phase, pod.metadata.finalizers) for pod in left] == [
         ("kept", "Failed", ["example.com/mine"])
     ]
+
+
+async def test_a_claim_stands_although_the_check_on_the_spare_cannot_be_ended() -> None:
+    clock = ManualClock()
+    with WithoutChecks.open(None, clock=clock, new_uid=counting_uids()) as cluster:
+        recovery = await cluster.create(a_recovery())
+        spare = await cluster.create(a_node("spare", spare=True))
+        view = GangView(root=a_root(), nodes={"spare": spare}, checks={"spare": (("check-spare-1-0", "uid-7"),)})
+
+        claimed = await perform(
+            cluster,
+            ClaimSpare("spare", "bad"),
+            recovery=recovery,
+            view=view,
+            adapter=ADAPTERS["Job"],
+            rebuilds=Rebuilds(cluster, ADAPTERS, ""),
+        )
+
+        assert claimed is not None
+        assert ANNOTATION_CLAIM in claimed.metadata.annotations
+        assert cluster.asked == ["check-spare-1-0"]
+
+
+class WithoutChecks(EmbeddedCluster):
+    """A cluster in which the controller may not delete pods."""
+
+    asked: list[str]
+
+    async def delete(self, kind: type[T], name: str, namespace: str = "", **options: Any) -> None:
+        """As an API server without that right."""
+        self.asked = [name]
+        raise Forbidden(f"{kind.__name__} {namespace}/{name} may not be deleted")

@@ -12,12 +12,14 @@ from healthd.controller.cache.informers import read_everything
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.ports import CheckpointAnswer
 from healthd.controller.reconciler import Reconciler
-from healthd.core.api import ANNOTATION_CLAIM, FINALIZER_FENCE, Node, NodeHealth, Pod
+from healthd.core.api import ANNOTATION_CLAIM, FINALIZER_FENCE, Node, NodeHealth, Pod, PodManifest
 from healthd.core.api.model import Phase
-from healthd.core.config import BreakerPolicy
+from healthd.core.config import BreakerPolicy, RemediationPolicy
+from healthd.core.node.check_pods import NAMESPACE
 from healthd.core.recovery.gang import Root
+from healthd.core.remediation.node_check import CheckOrder, check_pod
 from healthd.gangs import ADAPTERS
-from tests.builders import a_job, a_pod
+from tests.builders import a_job, a_node, a_pod
 from tests.fakes import ManualClock
 from tests.scenarios.scenario import METRICS, Scenario, reading_at_once
 from tests.simulation.faulty_cluster import StaleCache
@@ -184,6 +186,28 @@ async def test_a_spare_that_somebody_else_uses_is_not_claimed_until_he_is_gone()
     await scenario.ground_truth.delete(Pod, "notebook", namespace="default", grace_seconds=0)
     await scenario.run_until(Phase.RECOVERED)
     assert scenario.places() == {"0": "node-0", "1": "node-2"}
+
+
+def a_check(node: str) -> PodManifest:
+    """A check of healthd that holds all GPUs of *node*."""
+    order = CheckOrder(
+        node=a_node(node), attempt=1, check=0, gpus=8, image="healthd:1", policy=RemediationPolicy(check_by_pod=True)
+    )
+    return check_pod(order)
+
+
+async def test_a_spare_that_is_only_being_checked_is_claimed_at_once_and_its_check_is_ended() -> None:
+    scenario = Scenario(ranks=2, spares=1)
+    await scenario.run_for(minutes=1)
+    await scenario.ground_truth.create(a_check("node-2"))
+    scenario.fault("node-1")
+
+    await scenario.run_until(Phase.RECOVERED)
+
+    assert scenario.places() == {"0": "node-0", "1": "node-2"}
+    (check,) = (await scenario.ground_truth.list(Pod, namespace=NAMESPACE)).items or (None,)
+    assert check is None or check.metadata.deletion_timestamp is not None
+    assert [entry for entry in scenario.recoveries()[0].status.timeline if entry.phase is Phase.HELD] == []
 
 
 async def test_of_several_spares_one_is_claimed_that_no_one_uses() -> None:

@@ -20,8 +20,8 @@ import yaml
 
 from healthd.core.api import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, TAINT_QUARANTINED
 from healthd.core.api.names import LABEL_PROBATION
+from healthd.core.node.check_pods import NAMESPACE
 from healthd.core.remediation.check_summary import CheckSummary
-from healthd.core.remediation.node_check import NAMESPACE
 from tests.deploy.accounts import SYSTEM
 from tests.deploy.gpu_runtime import HANDLER, RUNTIME_CLASS, GpuRuntime
 from tests.deploy.manifests import DEPLOY, ROOT

@@ -11,7 +11,8 @@ import yaml
 
 from healthd.core.api import to_wire
 from healthd.core.config.remediation import RemediationPolicy
-from healthd.core.remediation.node_check import NAMESPACE, CheckOrder, check_pod
+from healthd.core.node.check_pods import NAMESPACE
+from healthd.core.remediation.node_check import CheckOrder, check_pod
 from tests.builders import a_node
 from tests.deploy.accounts import Request, answer, token_of_controller
 from tests.deploy.manifests import DEPLOY, all_of, component, of_kind
@@ -29,12 +30,12 @@ ANYBODY = ""
 """Another part of the API server may refuse it first."""
 
 
-def a_check(name: str = "gpu-17", **policy: Any) -> Json:
+def a_check(name: str = "gpu-17", number: int = 1, **policy: Any) -> Json:
     """The pod, as the controller makes it."""
     order = CheckOrder(
         node=a_node(name, uid="no-such-uid"),
         attempt=7,
-        check=1,
+        check=number,
         gpus=8,
         image=IMAGE,
         policy=RemediationPolicy(check_by_pod=True, **policy),
@@ -127,6 +128,13 @@ ALLOWED: dict[str, Request] = {
             }
         },
     ),
+    "a spare that failed its check": (
+        "PATCH",
+        NODE,
+        {"metadata": {"annotations": {"healthd.dev/failed-check": "2026-01-01T00:00:00+00:00 gpu-memory"}}},
+    ),
+    "the end of that note": ("PATCH", NODE, {"metadata": {"annotations": {"healthd.dev/failed-check": None}}}),
+    "a check of an idle spare": ("POST", f"{PODS}?dryRun=All", a_check(number=0)),
     "the end of its probation": ("PATCH", NODE, {"metadata": {"labels": {"healthd.dev/probation": None}}}),
 }
 
@@ -180,7 +188,7 @@ def test_the_component_grants_to_make_pods_in_its_namespace_and_to_give_a_node_b
     assert roles["Role"]["metadata"]["namespace"] == NAMESPACE
     assert roles["Role"]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]
     assert [(rule["resources"], rule["resourceNames"], rule["verbs"]) for rule in marks] == [
-        (["nodemarks"], ["healthd.dev/repaired", "healthd.dev/probation"], ["write"])
+        (["nodemarks"], ["healthd.dev/repaired", "healthd.dev/probation", "healthd.dev/failed-check"], ["write"])
     ]
 
 

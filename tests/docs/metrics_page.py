@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from healthd.alerts.sink import Answer
 from healthd.core.api import incidents
 from healthd.core.api.gpu_time import LOST, NOT_OURS, LossCause
 from healthd.core.api.model import ENDED, BreakerTrigger, CauseKind, Hold, Phase, RepairAction, Severity, Verdict
-from healthd.core.api.remediations import ReturnedBy, Rung, RungOutcome
+from healthd.core.api.remediations import ReturnedBy, Rung, RungOutcome, SpareCheckOutcome
 from healthd.core.api.save_stats import Concern
 from healthd.telemetry.metrics import OBJECT_ERRORS, BeatResult, Metrics
 from healthd.telemetry.metrics.remediations import OUT_OF_SERVICE
@@ -58,6 +58,10 @@ EXPORTED_BY: Mapping[str, tuple[str, ...]] = {
         "remediation_return_seconds",
         "remediation_nodes",
         "remediation_person_since",
+        "spare_checks",
+        "spare_check_passed",
+        "spare_check_failed",
+        "spare_checks_in_doubt",
         "gpu_seconds",
         "productive_gpu_seconds",
         "lost_gpu_seconds",
@@ -120,11 +124,12 @@ LABEL_VALUES: Mapping[str, Iterable[str]] = {
 """The values of the labels that have a closed set of them."""
 OF_GPU_TIME: Mapping[str, Iterable[str]] = {"cause": LossCause, "phase": LOST}
 """The values of labels that `lost_gpu_seconds` has in place of these."""
-OF_REMEDIATION: Mapping[str, tuple[str, Iterable[str]]] = {
-    "outcome": ("healthd_remediation_attempts_total", RungOutcome),
-    "phase": ("healthd_remediation_nodes", OUT_OF_SERVICE),
-}
-"""The metrics of remediation whose labels have other values."""
+OF_REMEDIATION: Sequence[tuple[str, str, Iterable[str]]] = (
+    ("outcome", "healthd_remediation_attempts_total", RungOutcome),
+    ("outcome", "healthd_spare_checks_total", SpareCheckOutcome),
+    ("phase", "healthd_remediation_nodes", OUT_OF_SERVICE),
+)
+"""The metrics of remediation whose labels have other values: label, metric, values."""
 OPEN_LABELS: Mapping[str, str] = {
     "device": "a device of the node, such as a PCI address",
     "error": "the name of an error of the client, such as `Unavailable`",
@@ -199,7 +204,7 @@ def _line(row: Row) -> str:
 def _label_lines() -> Iterator[str]:
     for label, values in LABEL_VALUES.items():
         yield f"| `{label}` | {', '.join(f'`{_text(value)}`' for value in values)} |\n"
-    for label, (of, values) in OF_REMEDIATION.items():
+    for label, of, values in OF_REMEDIATION:
         yield f"| `{label}` of `{of}` | {', '.join(f'`{_text(value)}`' for value in values)} |\n"
     for label, values in OF_GPU_TIME.items():
         of = "`healthd_lost_gpu_seconds_total`"

@@ -232,6 +232,19 @@ def test_a_pool_that_is_too_small_for_half_an_hour_is_reported_until_it_is_large
     assert fires == ""
 
 
+def test_a_spare_that_failed_its_check_is_noticed_while_it_is_still_a_spare(promtool: Promtool) -> None:
+    series = {'healthd_spare_check_failed{node="gpu-1"}': "1x90 _x20"}
+    alert = 'HealthdSpareCheckFailed{node="gpu-1",severity="notice"}'
+
+    assert promtool.fires(alert, series, in_minutes=range(60, 92)) == ""
+
+
+def test_a_spare_whose_failure_was_confirmed_within_the_hour_needs_no_person(promtool: Promtool) -> None:
+    series = {'healthd_spare_check_failed{node="gpu-1"}': "1x30 _x60"}
+
+    assert promtool.fires("HealthdSpareCheckFailed", series, in_minutes=[]) == ""
+
+
 @pytest.mark.parametrize(("free", "claimed", "wanted"), [(1, 2, 3), (0, 0, 3), (2, 2, 0)])
 def test_a_pool_is_large_enough_with_spares_in_use_and_a_cluster_without_spares_has_no_pool(
     promtool: Promtool, free: int, claimed: int, wanted: int

@@ -16,7 +16,7 @@ from tests.simulation.remediation.simulation import RemediationSimulation, run
 
 SEEDS, FRESH = 10, 20
 """Schedules with seeds from 1 on, and with seeds that follow from the commit."""
-FOUND_WITHIN = 40
+FOUND_WITHIN = 60
 """Schedules from seed 1 on after which each planted bug has been found."""
 
 

@@ -98,6 +98,10 @@ CONTRACT = {
     "healthd_leading": set(),
     "healthd_events_dropped_total": set(),
     "healthd_source_blind": {"node", "source"},
+    "healthd_spare_check_failed": {"node"},
+    "healthd_spare_check_passed_timestamp_seconds": {"node"},
+    "healthd_spare_checks_in_doubt": set(),
+    "healthd_spare_checks_total": {"outcome"},
     "healthd_spares": set(),
     "healthd_spares_claimed": set(),
     "healthd_spares_wanted": set(),
@@ -161,6 +165,7 @@ def test_the_names_and_labels_are_the_contract(metrics: Metrics) -> None:
     metrics.show_quarantined({"n1": NOW})
     metrics.know_hands([])
     metrics.show_remediations({}, {"n1": NOW})
+    metrics.show_spare_checks(passed={"n1": NOW}, failed=["n2"], in_doubt=False)
     metrics.follow_informer("pods", NOW.timestamp)
     metrics.show_forbidden("rayjobs", True)
 

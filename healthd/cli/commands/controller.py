@@ -110,8 +110,8 @@ async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:
 def _requests(
     policy: RemediationPolicy, cluster: Cluster, clock: Clock, own_image: Callable[[], Awaitable[str]]
 ) -> Requests | None:
-    """The hands of the site; None where it has chosen none. Raises UserError."""
-    if not policy.hands:
+    """The hands of the site; None where it has chosen none, and checks no spares. Raises UserError."""
+    if not policy.hands and not policy.check_spares_every:
         return None
     hands, known = hands_of(policy)
     post = Webhooks(clock, Http(clock, proxy_for=proxy_of_environment))

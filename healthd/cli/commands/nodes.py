@@ -17,7 +17,8 @@ from healthd.cli.errors import UserError
 from healthd.cli.target.target import Target, open_target
 from healthd.clock import SystemClock
 from healthd.cluster.port import Forbidden, NotFound
-from healthd.core.api import HardwareHistory, Node, NodeHealth
+from healthd.core.api import HardwareHistory, Node, NodeHealth, NodeRemediation
+from healthd.core.api.remediations import SpareCheck
 from healthd.core.report.listing.nodes import COLUMNS, NodeRow, cells, node_rows, summary
 
 _EXAMPLES = """\
@@ -70,7 +71,17 @@ async def _read(args: argparse.Namespace, now: datetime) -> tuple[list[NodeRow],
         nodes = (await found.cluster.list(Node)).items
         health = {each.metadata.name: each for each in (await found.cluster.list(NodeHealth)).items}
         histories, note = await _histories(found, args.home)
-    return node_rows(nodes, health, [each.spec for each in histories], now), note
+        checks = await _spare_checks(found, args.home)
+    return node_rows(nodes, health, [each.spec for each in histories], now, checks), note
+
+
+async def _spare_checks(found: Target, namespace: str) -> dict[str, SpareCheck]:
+    """The newest check of each spare. Where `remediation` was never installed, there is none."""
+    try:
+        listed = (await found.cluster.list(NodeRemediation, namespace=namespace)).items
+    except (NotFound, Forbidden):
+        return {}
+    return {one.metadata.name: one.status.spare_check for one in listed if one.status.spare_check is not None}
 
 
 async def _histories(found: Target, namespace: str) -> tuple[list[HardwareHistory], str]:

@@ -37,7 +37,7 @@ from healthd.core.fabric.peer_comparison import models_of
 from healthd.core.fabric.rail_comparison import compared
 from healthd.core.node.quarantine import read_record
 from healthd.core.node.reporting import quiet_pods
-from healthd.core.recovery.gang import GangView, Root, is_terminal
+from healthd.core.recovery.gang import GangView, LastCheck, Root, is_terminal
 from healthd.core.recovery.spares import is_spare
 from healthd.core.untrusted import number_or
 from healthd.gangs.adapter import GangAdapter
@@ -100,6 +100,8 @@ class ClusterState:
         self._claims: dict[ObjectKey, tuple[GangKey, ...]] = {}
         self._members: dict[GangKey, dict[ObjectKey, Pod]] = defaultdict(dict)
         self._gangs_on: dict[str, dict[GangKey, int]] = defaultdict(dict)
+        self.last_checks: Mapping[str, LastCheck] = {}
+        """By node: what its last check as an idle spare says of it. The leader's loop of these checks sets it."""
         self._busy: dict[str, int] = defaultdict(int)
         self._recoveries: dict[GangKey, dict[ObjectKey, Recovery]] = defaultdict(dict)
         self._active: dict[ObjectKey, Recovery] = {}
@@ -237,6 +239,7 @@ class ClusterState:
             resized_away=self._resized_away.of(key_of(ref)),
             nodes=self.nodes,
             health=self.health,
+            last_checks=self.last_checks,
         )
 
     def members(self, ref: GangRef) -> tuple[Pod, ...]:

@@ -16,8 +16,9 @@ from healthd.cluster.port import AlreadyExists, Cluster, NotFound
 from healthd.controller.remediation.requests import CannotAsk
 from healthd.core.api import Node, Pod
 from healthd.core.config.remediation import RemediationPolicy
+from healthd.core.node.check_pods import LABEL_CHECK, NAMESPACE
 from healthd.core.remediation.actions import DeleteCheck, StartCheck
-from healthd.core.remediation.node_check import LABEL_CHECK, NAMESPACE, CheckOrder, check_pod
+from healthd.core.remediation.node_check import CheckOrder, check_pod
 from healthd.core.remediation.situation import CheckPlan
 
 log = structlog.get_logger()

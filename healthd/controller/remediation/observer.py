@@ -10,10 +10,11 @@ from healthd.controller.remediation.records import read_record
 from healthd.controller.remediation.requests import Requests, Subject
 from healthd.controller.remediation.slots import held_slots
 from healthd.core.api import HardwareHistory, MachineHistory, Node, NodeHealth, NodeManifest, Pod
+from healthd.core.api.remediations import NodeRemediationStatus, SpareCheck
 from healthd.core.config import Config
 from healthd.core.reliability.history import machine_of, object_name
 from healthd.core.remediation.limits import remediation_slots
-from healthd.core.remediation.node_check import checked_attempt, leftovers_of, plan_of, seen_of
+from healthd.core.remediation.node_check import checked_attempt, leftovers_of, plan_of, running_spare_check, seen_of
 from healthd.core.remediation.occupants import occupants_of
 from healthd.core.remediation.owners import other_remediator
 from healthd.core.remediation.person import persons_word, retry_at
@@ -68,7 +69,7 @@ class Observer:
             check_lacks=plan.lacks,
             check_waits_for=plan.waits_for,
             check=seen_of(pods, node, attempt, plan.gpus),
-            check_leftovers=leftovers_of(pods, node, attempt),
+            check_leftovers=leftovers_of(pods, node, attempt, self._spare_check(status, node)),
             now=now,
         )
 
@@ -80,6 +81,10 @@ class Observer:
         """How *subject* would be checked. Raises ClusterError."""
         history = await self._history(subject.node)
         return plan_of(subject.node, await self._health(subject.name), history, self._policy)
+
+    def _spare_check(self, status: NodeRemediationStatus, node: Node | None) -> SpareCheck | None:
+        """The check of the node as an idle spare. Where spares are not checked any more, its pod is left over."""
+        return running_spare_check(status, node) if self._policy.check_spares_every else None
 
     async def _pods(self, name: str) -> list[Pod]:
         return (await self._cluster.list(Pod, fields={"spec.nodeName": name})).items

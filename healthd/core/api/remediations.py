@@ -112,6 +112,50 @@ class RungAttempt(Slim, frozen=True, kw_only=True):
     """What came of it, for a person."""
 
 
+class SpareCheckOutcome(StrEnum):
+    """How a check of an idle spare ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    """The check itself said what is wrong."""
+    UNCHECKED = "unchecked"
+    """Nothing was learned of the node: its pod did not start, did not end, or could not try anything."""
+    YIELDED = "yielded"
+    """It was ended for something that comes first, such as a recovery that takes the spare."""
+
+
+class SpareCheck(Slim, frozen=True, kw_only=True):
+    """A check of an idle spare. It is recorded before its pod is made."""
+
+    number: int
+    """
+    It names the pod, so to create it twice is to create it once. Of two checks in the cluster the later one has the
+    larger number, whatever the clocks say.
+    """
+    at: Moment
+    """When it was decided."""
+    node_uid: str
+    """The Node object that is checked. What was found on another one of the same name says nothing of this one."""
+    machine: str = ""
+    """The machine, by its own UUID."""
+    outcome: SpareCheckOutcome | None = None
+    """Absent while it goes on."""
+    ended_at: Moment | None = None
+    """When it ended."""
+    message: str = ""
+    """What came of it, for a person."""
+    taken_out_at: Moment | None = None
+    """When it was decided that the node may not be used as a spare, because this check failed."""
+    reported_at: Moment | None = None
+    """When its agent had reported that as a finding. From then on the node is out of service as for any other fault."""
+    passed_number: int = 0
+    """The last check that this Node passed: this one, or one before it. 0: none."""
+    passed_at: Moment | None = None
+    """When that check began."""
+    passed_boot: str = ""
+    """The boot in which that was."""
+
+
 class NodeRemediationStatus(Slim, frozen=True, kw_only=True):
     """The state of a node's life. Each intent is recorded here before the act."""
 
@@ -141,6 +185,8 @@ class NodeRemediationStatus(Slim, frozen=True, kw_only=True):
     """When the watch over it ends."""
     forgiven_at: Moment | None = None
     """Attempts up to this time do not count: a person asked for a further try, or another machine came."""
+    spare_check: SpareCheck | None = None
+    """The newest check of the node as an idle spare."""
 
 
 class NodeRemediation(Slim, frozen=True, kw_only=True):

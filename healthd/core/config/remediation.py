@@ -9,6 +9,9 @@ from msgspec import Meta
 
 from healthd.core.config.base import Policy, span
 
+SHORTEST_INTERVAL = timedelta(hours=1)
+"""Between two checks of the same idle spare."""
+
 
 class RemediationPolicy(Policy, frozen=True, kw_only=True):
     """
@@ -86,6 +89,15 @@ class RemediationPolicy(Policy, frozen=True, kw_only=True):
             at_least=timedelta(minutes=1),
         ),
     ] = timedelta(minutes=20)
+    check_spares_every: Annotated[
+        timedelta,
+        span(
+            "How often an idle spare is checked in the same way, one spare after the other. 0, the default: never. It "
+            "needs `check_by_pod`. No recovery waits for it: one that takes the spare ends the check. A spare that "
+            "fails is taken out of service when another one of its kind has passed since, one spare at a time; while "
+            "several fail, the check is in doubt, and none is taken out."
+        ),
+    ] = timedelta(0)
     probation: Annotated[
         timedelta,
         span("For how long a node that came back is watched. Each relapse in a row doubles it.", at_least=timedelta(0)),
@@ -97,5 +109,9 @@ class RemediationPolicy(Policy, frozen=True, kw_only=True):
             raise ValueError("hands_file must be an absolute path")
         if twice := sorted({name for name in self.hands if self.hands.count(name) > 1}):
             raise ValueError(f"hands names {', '.join(twice)} more than once")
+        if self.check_spares_every and not self.check_by_pod:
+            raise ValueError("check_spares_every needs check_by_pod: true, and the component node-check")
+        if timedelta(0) < self.check_spares_every < SHORTEST_INTERVAL:
+            raise ValueError("check_spares_every must be 0 (never) or at least 1h: a check takes minutes")
         if self.probation_max < self.probation:
             raise ValueError("probation_max is shorter than probation")

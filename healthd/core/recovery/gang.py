@@ -335,6 +335,17 @@ class RebuildRead(NamedTuple):
     """Another root that has its name."""
 
 
+class LastCheck(StrEnum):
+    """What the last check of an idle spare says of it."""
+
+    PASSED = "passed"
+    """It passed lately."""
+    NONE = "none"
+    RUNNING = "running"
+    """It is being checked: its GPUs are free within seconds."""
+    FAILED = "failed"
+
+
 class GangView(msgspec.Struct, frozen=True, kw_only=True):
     """
     Everything that a decision about one gang may read.
@@ -358,6 +369,10 @@ class GangView(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes with members of gangs that have not ended: as spares they are the last choice, whatever the labels say."""
     occupied: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Spares that were checked and have a conflicting pod: node -> the pod (`replacement_nodes.occupant`)."""
+    last_checks: Mapping[str, LastCheck] = msgspec.field(default_factory=dict)
+    """What the last check of each spare says of it. It changes which spare is preferred, never whether one is fit."""
+    checks: Mapping[str, tuple[tuple[str, str], ...]] = msgspec.field(default_factory=dict)
+    """Chosen spares on which a check runs: node -> names and uids of its pods. A claim ends it."""
     witness_report: Callable[[str], WitnessReport] = no_witness_report
     """How much the witnesses of a node have reported."""
     is_silent: Callable[[str], bool] = none_silent

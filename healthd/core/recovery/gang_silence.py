@@ -23,9 +23,9 @@ from healthd.core.hang.pod_evidence import pod_evidence, waits_for_io
 from healthd.core.hang.silence import SHORTEST, Silence, SilentMember
 from healthd.core.hang.suspicion import suspects_of
 from healthd.core.hang.vote import vote
+from healthd.core.node.check_pods import devices_of
 from healthd.core.node.reporting import is_silent
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
-from healthd.core.recovery.replacement_nodes import devices_of
 from healthd.core.untrusted import number_or
 
 FRESH = timedelta(seconds=90)

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 
 from healthd.core.api import ANNOTATION_PLACEMENT, Node, Pod, RecoveryStatus
 from healthd.core.config import RecoveryPolicy
+from healthd.core.node.check_pods import devices_of, is_check
 from healthd.core.recovery.gang import GangView, members, will_not_run
 from healthd.core.recovery.spares import choose, is_fit, is_held, origin, read_claim
 from healthd.core.recovery.suspicion import suspected_nodes
@@ -90,10 +91,11 @@ def occupant(node: Node, pods: Iterable[Pod]) -> str:
     A pod of *pods* that makes *node* unusable as a spare, as `namespace/name`; empty: there is none.
 
     Such a pod holds devices of a kind that the node has. Small cluster services that tolerate every taint hold no
-    device and do not conflict. On a node without devices every pod counts, except the pods that belong to the node.
+    device and do not conflict. On a node without devices every pod counts, except the pods that belong to the node. A
+    check of healthd holds all GPUs, and conflicts with nothing: the claim of the spare ends it.
     """
     devices = {resource for resource in node.status.capacity if "/" in resource}
-    there = (pod for pod in pods if not will_not_run(pod) and not _is_of_the_node(pod))
+    there = (pod for pod in pods if not (will_not_run(pod) or _is_of_the_node(pod) or is_check(pod)))
     holding = (pod for pod in there if not devices or devices & devices_of(pod))
     return min((f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in holding), default="")
 
@@ -120,9 +122,3 @@ def _is_lost(name: str, view: GangView) -> bool:
 
 def _is_of_the_node(pod: Pod) -> bool:
     return any(owner.controller and owner.kind in OF_THE_NODE for owner in pod.metadata.owner_references)
-
-
-def devices_of(pod: Pod) -> set[str]:
-    """The extended resources that *pod* holds, such as `nvidia.com/gpu`. A limit without a request counts as one."""
-    asked = (amounts for c in pod.spec.containers for amounts in (c.resources.requests, c.resources.limits))
-    return {name for amounts in asked for name, amount in amounts.items() if "/" in name and amount != "0"}

@@ -23,9 +23,10 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import Verdict
 from healthd.core.config import RecoveryPolicy
+from healthd.core.node.failed_check import read_failed_check
 from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.foreign_signs import Effect, Sign
-from healthd.core.recovery.gang import GangView, no_sign
+from healthd.core.recovery.gang import GangView, LastCheck, no_sign
 from healthd.core.untrusted import InvalidText, number_or, read_json
 
 
@@ -90,6 +91,8 @@ def unfitness(node: Node | None, health: NodeHealth | None, sign: Sign | None) -
         return "cordoned"
     if not is_ready(node):
         return "not ready"
+    if (failed := read_failed_check(node)) is not None:
+        return f"it failed its check as an idle spare: {failed.why}"
     if sign is not None and sign.effect is Effect.RESTART:
         return f"called bad by another detector, {sign.row}"
     return "its agent calls it unhealthy" if health is not None and health.status.verdict is Verdict.UNHEALTHY else ""
@@ -127,7 +130,7 @@ def choose(
         fitting = alike[kind] = [n for n in alike[kind] if n not in taken]
         stands = kept.get(name)
         if fitting:
-            best = min(fitting, key=lambda n: (n in last, _doubts(n, view), *_distance(pool[n], model, policy), n))
+            best = min(fitting, key=lambda n: (n in last, *_preference(n, pool[n], model, view, policy), n))
             chosen[name] = stands if stands in fitting else best
             taken.add(chosen[name])
     return {name: chosen[name] for name in bad if name in chosen}
@@ -145,6 +148,19 @@ def _obstacle(name: str, node: Node, model: Node | None, view: GangView, policy:
     if name in view.occupied:
         return f"occupied by {view.occupied[name]}"
     return "needed for another member" if _is_like(node, model, policy) else "its hardware differs"
+
+
+def _preference(
+    name: str, node: Node, model: Node | None, view: GangView, policy: RecoveryPolicy
+) -> tuple[tuple[bool, ...], int, list[bool], bool]:
+    """
+    The sort key of a spare: without doubts, then not in a check, then near, then one that passed its check lately. One
+    that failed its check as an idle spare, and is in service all the same, comes last of these: no other has confirmed
+    that.
+    """
+    said = view.last_checks.get(name, LastCheck.NONE)
+    check = {LastCheck.RUNNING: 1, LastCheck.FAILED: 2}.get(said, 0)
+    return _doubts(name, view), check, _distance(node, model, policy), said is not LastCheck.PASSED
 
 
 def _doubts(name: str, view: GangView) -> tuple[bool, bool, bool]:

@@ -24,23 +24,22 @@ from healthd.core.api import (
     PodManifest,
     Terminated,
 )
-from healthd.core.api.remediations import NodePhase, NodeRemediationStatus, RungAttempt
+from healthd.core.api.remediations import NodePhase, NodeRemediationStatus, RungAttempt, SpareCheck
 from healthd.core.config.remediation import RemediationPolicy
+from healthd.core.node.check_pods import LABEL_CHECK, NAMESPACE, is_check
 from healthd.core.node.expected_devices import expected_devices
 from healthd.core.printable import printable
 from healthd.core.remediation.check_summary import read_result, shortfall, words_of
 from healthd.core.remediation.situation import CheckLeftover, CheckPlan, CheckSeen, CheckState
 from healthd.core.untrusted import number_or
 
-NAMESPACE = "healthd-checks"
-"""Where these pods are. No other pod belongs there: it needs none of the rights that healthd's own pods have."""
-LABEL_CHECK = "healthd.dev/node-check"
-"""On such a pod, value `true`: the admission policy lets the controller create only such pods there."""
 CONTAINER = "check"
 RESOURCE = "nvidia.com/gpu"
 NOT_SEEN = ("nics", "rdma-loopback")
 """Checks that would fail in a pod without the network of the host. The agent watches the ports."""
 TERMINATION_LOG = "/dev/termination-log"
+OF_A_SPARE = 0
+"""The number, in the name of its pod, of a check that follows no rung. Those after a rung count from 1."""
 _LONGEST_NAME = 63
 """Characters of the name of a pod that is also its host name."""
 _LONGEST_REASON = 500
@@ -101,11 +100,6 @@ def pod_name(node: str, attempt: int, check: int) -> str:
         return name
     short = hashlib.sha256(node.encode()).hexdigest()[:10]
     return f"check-{node[:24].replace('.', '-').rstrip('-')}-{short}-{attempt}-{check}"
-
-
-def is_check(pod: Pod) -> bool:
-    """Whether *pod* checks a node for healthd. Its namespace counts: everybody may set a label."""
-    return pod.metadata.namespace == NAMESPACE and LABEL_CHECK in pod.metadata.labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,8 +167,19 @@ def _container(order: CheckOrder) -> dict[str, Any]:
     }
 
 
-def leftovers_of(pods: Iterable[Pod], node: Node | None, attempt: RungAttempt | None) -> tuple[CheckLeftover, ...]:
-    """The check pods among *pods* but the one of the check that goes on after *attempt*."""
+def running_spare_check(status: NodeRemediationStatus, node: Node | None) -> SpareCheck | None:
+    """The check of *node* as an idle spare that goes on."""
+    check = status.spare_check
+    if check is None or node is None or check.outcome is not None:
+        return None
+    return check if check.node_uid == node.metadata.uid else None
+
+
+def leftovers_of(
+    pods: Iterable[Pod], node: Node | None, attempt: RungAttempt | None, spare: SpareCheck | None = None
+) -> tuple[CheckLeftover, ...]:
+    """The check pods among *pods* but those of checks that go on: after *attempt*, and of the node as a *spare*."""
+    going_on = {name for name in (_name_after(node, attempt), _name_of_spare(node, spare)) if name}
     return tuple(
         CheckLeftover(
             name=pod.metadata.name,
@@ -183,26 +188,44 @@ def leftovers_of(pods: Iterable[Pod], node: Node | None, attempt: RungAttempt | 
             is_going=pod.metadata.deletion_timestamp is not None,
         )
         for pod in pods
-        if is_check(pod) and not _is_current(pod, node, attempt)
+        if is_check(pod) and not (pod.metadata.name in going_on and is_owned_by(pod, node))
     )
 
 
 def seen_of(pods: Iterable[Pod], node: Node | None, attempt: RungAttempt | None, gpus: int) -> CheckSeen:
     """What is seen of the check of *attempt* that was begun last, among the *pods* of *node*."""
-    if attempt is None:
-        return CheckSeen()
-    pod = next((each for each in pods if is_check(each) and _is_current(each, node, attempt)), None)
-    state, why, boot_id = _state_of(pod, gpus) if pod is not None else (CheckState.ABSENT, "", "")
-    began = pod.metadata.creation_timestamp if pod is not None else None
-    return CheckSeen(attempt=attempt.number, check=attempt.check, state=state, began=began, boot_id=boot_id, why=why)
+    return CheckSeen() if attempt is None else _seen(pods, node, attempt.number, attempt.check, gpus)
 
 
-def _is_current(pod: Pod, node: Node | None, attempt: RungAttempt | None) -> bool:
-    """Whether it is of the check that goes on, and of this very *node*, not of one of the same name before it."""
-    if node is None or attempt is None:
-        return False
-    name = pod_name(node.metadata.name, attempt.number, attempt.check)
-    return pod.metadata.name == name and any(owner.uid == node.metadata.uid for owner in pod.metadata.owner_references)
+def spare_seen(pods: Iterable[Pod], node: Node | None, check: SpareCheck | None, gpus: int) -> CheckSeen:
+    """The same of the *check* of *node* as an idle spare."""
+    return CheckSeen() if check is None else _seen(pods, node, check.number, OF_A_SPARE, gpus)
+
+
+def _seen(pods: Iterable[Pod], node: Node | None, attempt: int, check: int, gpus: int) -> CheckSeen:
+    name = pod_name(node.metadata.name, attempt, check) if node is not None else ""
+    pod = next((p for p in pods if is_check(p) and p.metadata.name == name and is_owned_by(p, node)), None)
+    if pod is None:
+        return CheckSeen(attempt=attempt, check=check)
+    state, why, boot_id = _state_of(pod, gpus)
+    is_finding = state is CheckState.FAILED and bool(boot_id)  # only a result says in which boot it was found
+    began = pod.metadata.creation_timestamp
+    return CheckSeen(
+        attempt=attempt, check=check, state=state, began=began, boot_id=boot_id, why=why, is_finding=is_finding
+    )
+
+
+def is_owned_by(pod: Pod, node: Node | None) -> bool:
+    """Whether *pod* was made for this very *node*, not for one of the same name before it."""
+    return node is not None and any(owner.uid == node.metadata.uid for owner in pod.metadata.owner_references)
+
+
+def _name_after(node: Node | None, attempt: RungAttempt | None) -> str:
+    return pod_name(node.metadata.name, attempt.number, attempt.check) if node is not None and attempt else ""
+
+
+def _name_of_spare(node: Node | None, check: SpareCheck | None) -> str:
+    return pod_name(node.metadata.name, check.number, OF_A_SPARE) if node is not None and check else ""
 
 
 def _state_of(pod: Pod, gpus: int) -> tuple[CheckState, str, str]:
@@ -229,9 +252,10 @@ def _state_of_end(end: Terminated, gpus: int) -> tuple[CheckState, str, str]:
     if result.result == "unchecked":
         return CheckState.UNCHECKED, "every check was skipped", result.boot_id
     if result.result != "pass":
-        return CheckState.FAILED, _line(words_of(result)) or f"it says {_line(result.result)}", result.boot_id
+        boot_id = result.boot_id if result.result == "fail" else ""
+        return CheckState.FAILED, _line(words_of(result)) or f"it says {_line(result.result)}", boot_id
     if end.exit_code:
-        return CheckState.FAILED, f"it says that it passed, and ended with code {end.exit_code}", result.boot_id
+        return CheckState.FAILED, f"it says that it passed, and ended with code {end.exit_code}", ""
     if short := shortfall(result, gpus):
         return CheckState.UNCHECKED, _line(short), result.boot_id
     return CheckState.PASSED, "", result.boot_id

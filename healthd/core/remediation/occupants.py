@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from healthd.core.api import Pod
-from healthd.core.remediation.node_check import is_check
+from healthd.core.node.check_pods import devices_of, is_check
 
 _MIRROR = "kubernetes.io/config.mirror"
 _ENDED = frozenset({"Succeeded", "Failed"})
@@ -17,6 +17,14 @@ def occupants_of(pods: Iterable[Pod]) -> tuple[str, ...]:
     it. healthd's own check of the node holds nothing up.
     """
     return tuple(sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods if _counts(pod)))
+
+
+def users_of(pods: Iterable[Pod], resource: str) -> tuple[str, ...]:
+    """The pods that hold *resource*, such as `nvidia.com/gpu`, and are no check of healthd, as `namespace/name`."""
+    using = (
+        pod for pod in pods if pod.status.phase not in _ENDED and not is_check(pod) and resource in devices_of(pod)
+    )
+    return tuple(sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in using))
 
 
 def _counts(pod: Pod) -> bool:

@@ -77,6 +77,8 @@ class CheckSeen:
     boot_id: str = ""
     """The boot in which it ran."""
     why: str = ""
+    is_finding: bool = False
+    """It failed, and the check itself says what is wrong with the node: it was not evicted, refused, or lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

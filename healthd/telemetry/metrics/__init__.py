@@ -97,3 +97,4 @@ class Metrics(
         self.show_held({})
         self.show_breaker(())
         self.show_remediations({}, {})
+        self.show_spare_checks(passed={}, failed=(), in_doubt=False)

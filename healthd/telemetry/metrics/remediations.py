@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from healthd.core.api.remediations import NodePhase, ReturnedBy, Rung, RungOutcome
+from healthd.core.api.remediations import NodePhase, ReturnedBy, Rung, RungOutcome, SpareCheckOutcome
 
 _RETURN_BUCKETS = (30, 60, 90, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400, 259200, 604800)
 OUT_OF_SERVICE = tuple(phase for phase in NodePhase if phase is not NodePhase.IN_SERVICE)
@@ -42,6 +42,29 @@ class RemediationMetrics:
             ["node"],
             registry=registry,
         )
+        self.spare_checks = Counter(
+            "healthd_spare_checks_total", "Checks of idle spares that ended.", ["outcome"], registry=registry
+        )
+        self.spare_check_passed = Gauge(
+            "healthd_spare_check_passed_timestamp_seconds",
+            "When the last check that an idle spare passed began, as Unix time. A spare that passed none has no "
+            "series.",
+            ["node"],
+            registry=registry,
+        )
+        self.spare_check_failed = Gauge(
+            "healthd_spare_check_failed",
+            "1 for a spare that failed its last check and is still in service as a spare. Others have no series.",
+            ["node"],
+            registry=registry,
+        )
+        self.spare_checks_in_doubt = Gauge(
+            "healthd_spare_checks_in_doubt",
+            "1 while spares of a kind are not checked any more, because several failed and none passed since; else 0.",
+            registry=registry,
+        )
+        for outcome in SpareCheckOutcome:
+            self.spare_checks.labels(outcome.value)
         for by in ReturnedBy:
             self.remediation_return_seconds.labels(by.value)
         self.show_remediations({}, {})
@@ -67,3 +90,17 @@ class RemediationMetrics:
         self.remediation_person_since.clear()
         for node, since in awaited_since.items():
             self.remediation_person_since.labels(node).set(since.timestamp())
+
+    def count_spare_check(self, outcome: SpareCheckOutcome) -> None:
+        """Count a check of an idle spare that ended."""
+        self.spare_checks.labels(outcome.value).inc()
+
+    def show_spare_checks(self, *, passed: Mapping[str, datetime], failed: Iterable[str], in_doubt: bool) -> None:
+        """Set to exactly this: when idle spares *passed* last, and which *failed* and are in service all the same."""
+        self.spare_check_passed.clear()
+        for node, at in passed.items():
+            self.spare_check_passed.labels(node).set(at.timestamp())
+        self.spare_check_failed.clear()
+        for node in failed:
+            self.spare_check_failed.labels(node).set(1)
+        self.spare_checks_in_doubt.set(in_doubt)

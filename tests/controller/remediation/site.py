@@ -70,6 +70,8 @@ class Link:
         self.writes = 0
         self.forbidden: set[str] = set()
         """Kinds that it may not write."""
+        self.refused: list[str] = []
+        """The kinds of the writes that were refused for that."""
         self.before_write: Callable[[], Awaitable[None]] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -80,6 +82,7 @@ class Link:
         async def write(*args: Any, **options: Any) -> Any:
             kind = args[0].__name__ if isinstance(args[0], type) else type(args[0]).__name__
             if kind in self.forbidden:
+                self.refused.append(kind)
                 raise Forbidden(f"the controller may not create {kind}")
             if self.before_write is not None:
                 await self.before_write()

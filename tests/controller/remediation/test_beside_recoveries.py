@@ -14,12 +14,15 @@ from healthd.controller.remediation.requests import Requests
 from healthd.core.api import Node, NodeHealth, NodeRemediation, Pod
 from healthd.core.api.remediations import NodePhase
 from healthd.core.config import Config, GiveBack, QuarantinePolicy, RemediationPolicy
+from healthd.core.node.check_pods import NAMESPACE
+from healthd.core.recovery.spares import Claim, claim_patch
 from healthd.core.remediation.hands.shipped import read_hands
-from tests.builders import a_nodehealth
+from tests.builders import a_node, a_nodehealth
 from tests.controller.remediation.site import HANDS, HOME, REBOOT, never_called
 from tests.controller.replicas import Replicas
 from tests.core.remediation.situations import a_finding
 
+READY = {"type": "Ready", "status": "True"}
 CONFIG = Config(
     quarantine=QuarantinePolicy(give_back=GiveBack.REPAIRED),
     remediation=RemediationPolicy(at_once=1, hands=("acme-reboot",)),
@@ -116,3 +119,26 @@ async def test_a_controller_without_hands_touches_nothing(scenario: Replicas) ->
     await scenario.clock.run_for(timedelta(minutes=2))
 
     assert (await scenario.cluster.list(NodeRemediation)).items == []
+
+
+async def test_a_check_of_a_spare_is_ended_within_a_second_of_its_claim(scenario: Replicas) -> None:
+    await scenario.cluster.create(a_node("node-9", spare=True, labels={"nvidia.com/gpu.count": "8"}))
+    offers = {"allocatable": {"nvidia.com/gpu": "8"}, "capacity": {"nvidia.com/gpu": "8"}, "conditions": [READY]}
+    await scenario.cluster.patch(Node, "node-9", {"status": offers}, subresource="status")
+    checks = RemediationPolicy(check_by_pod=True, check_spares_every=timedelta(days=1), check_image="healthd:1")
+
+    async def checked() -> list[str]:
+        pods = (await scenario.cluster.list(Pod, namespace=NAMESPACE)).items
+        return [pod.spec.node_name for pod in pods if pod.metadata.deletion_timestamp is None]
+
+    async def is_checked() -> bool:
+        return await checked() == ["node-9"]
+
+    await scenario.start("a", requests=by(scenario, no_image), config=Config(remediation=checks))
+    await scenario.until(is_checked)
+    claim = Claim(recovery="train-1", namespace="default", gang="train", gang_uid="uid-train", instead_of="node-1")
+    node = await scenario.cluster.get(Node, "node-9")
+    await scenario.cluster.patch(Node, "node-9", claim_patch(node, claim))
+    await scenario.clock.run_for(timedelta(seconds=1))
+
+    assert await checked() == []

@@ -15,8 +15,9 @@ from healthd.controller.cache.informers import read_everything
 from healthd.core.api import Node, NodeRemediation, Pod
 from healthd.core.api.names import ANNOTATION_REMEDIATION, ANNOTATION_REPAIRED, LABEL_PROBATION
 from healthd.core.api.remediations import NodePhase, Rung, RungOutcome
+from healthd.core.node.check_pods import NAMESPACE
 from healthd.core.remediation.check_summary import LONGEST, CheckSummary, fitted
-from healthd.core.remediation.node_check import CONTAINER, NAMESPACE
+from healthd.core.remediation.node_check import CONTAINER
 from healthd.gangs import ADAPTERS
 from tests.controller.remediation.site import HOME, POWER, Killed, Site
 from tests.controller.remediation.test_two_leaders import Slow

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from healthd.core.api import ANNOTATION_CLAIM, Condition, Node, Taint
 from healthd.core.api.model import CauseKind, Verdict
+from healthd.core.api.names import ANNOTATION_FAILED_CHECK, ANNOTATION_REPAIRED
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.foreign_signs import Effect, Sign
-from healthd.core.recovery.gang import GangView
+from healthd.core.recovery.gang import GangView, LastCheck
 from healthd.core.recovery.spares import (
     Claim,
     ReturnSpare,
@@ -182,6 +183,47 @@ def test_a_spare_with_pods_of_another_gang_is_taken_after_all_others() -> None:
 
     assert chosen(["bad"], busy, free, busy=["a"]) == {"bad": "b"}
     assert chosen(["bad"], busy, busy=["a"]) == {"bad": "a"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (LastCheck.RUNNING, LastCheck.NONE),
+        (LastCheck.FAILED, LastCheck.NONE),
+        (LastCheck.FAILED, LastCheck.RUNNING),
+        (LastCheck.NONE, LastCheck.PASSED),
+    ],
+)
+def test_the_last_check_of_a_spare_says_which_is_preferred_and_bans_none(first: LastCheck, second: LastCheck) -> None:
+    def taken(*nodes: Node) -> object:
+        view = GangView(root=a_root(), nodes={n.metadata.name: n for n in nodes}, last_checks={"a": first, "b": second})
+        return choose(["bad"], view, kept={}, recovery="train-1", policy=RecoveryPolicy())
+
+    assert taken(a_node("a", spare=True), a_node("b", spare=True)) == {"bad": "b"}
+    assert taken(a_node("a", spare=True)) == {"bad": "a"}
+
+
+def test_a_near_spare_is_taken_before_one_that_passed_its_check_lately() -> None:
+    policy = RecoveryPolicy()
+    label = policy.spare_near[0]
+    bad, near = a_node("bad", labels={label: "here"}), a_node("near", spare=True, labels={label: "here"})
+    far = a_node("a-far-one", spare=True, labels={label: "there"})
+    view = GangView(
+        root=a_root(),
+        nodes={node.metadata.name: node for node in (bad, near, far)},
+        last_checks={"a-far-one": LastCheck.PASSED},
+    )
+
+    assert choose(["bad"], view, kept={}, recovery="train-1", policy=policy) == {"bad": "near"}
+
+
+def test_a_spare_that_failed_its_check_for_sure_is_no_spare_until_it_is_repaired() -> None:
+    failed = {ANNOTATION_FAILED_CHECK: "2026-01-01T10:00:00+00:00 a word was wrong"}
+    repaired = {**failed, ANNOTATION_REPAIRED: "2026-01-01T11:00:00+00:00"}
+
+    assert chosen(["bad"], a_node("a", spare=True, annotations=failed)) == {}
+    assert chosen(["bad"], a_node("a", spare=True, annotations=repaired)) == {"bad": "a"}
+    assert chosen(["bad"], a_node("a", spare=True, annotations={ANNOTATION_FAILED_CHECK: "yes"})) == {"bad": "a"}
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import pytest
 from healthd.core.api import to_wire
 from healthd.core.config import parse_duration
 from healthd.core.config.remediation import RemediationPolicy
+from healthd.core.node.check_pods import NAMESPACE, is_check
 from healthd.core.remediation.check_summary import LONGEST, CheckSummary, fitted, read_result, shortfall
-from healthd.core.remediation.node_check import NAMESPACE, CheckOrder, check_pod, is_check, plan_of, pod_name
+from healthd.core.remediation.node_check import CheckOrder, check_pod, plan_of, pod_name
 from tests.builders import a_node, a_pod
 
 

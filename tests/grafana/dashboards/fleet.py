@@ -104,7 +104,7 @@ OVER_TIME = Row(
             ("max(healthd_spares_claimed)", "spares in use"),
             ("max(healthd_spares_wanted) > 0", "spares wanted"),
             stairs=True,
-            runbooks=["HealthdBudgetUsedUp", "HealthdNoSpare", "HealthdSparesShort"],
+            runbooks=["HealthdBudgetUsedUp", "HealthdNoSpare", "HealthdSparesShort", "HealthdSpareCheckFailed"],
         ),
         heat_map(
             "Unhealthy nodes by failure domain",

@@ -17,7 +17,7 @@ from tests.simulation.invariants import Broken
 from tests.simulation.remediation import happenings
 from tests.simulation.remediation.hands import RUNG_OF, mark_on
 from tests.simulation.remediation.labels import HOLDS, ON, PLUGIN
-from tests.simulation.remediation.watching import CHECKS, OTHER, QUARANTINE, WORD
+from tests.simulation.remediation.watching import CHECKS, FAILED_CHECK, OTHER, QUARANTINE, WORD, is_idle_spare
 from tests.simulation.step_scheduler import at_once
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ BY_HAND = 2
 """Of these words the last ones are repairs by hand."""
 SLOT = "healthd-quarantine"
 """What the names of the slots of the budget begin with."""
+ENDED = ("Succeeded", "Failed")
+"""Phases of pods whose processes have ended."""
 WITH_A_PERSON = (NodePhase.AWAITING_PERSON, NodePhase.RETIRED)
 
 
@@ -52,6 +54,7 @@ def heal(sim: RemediationSimulation) -> None:
 
 def _end_bad_luck(sim: RemediationSimulation) -> None:
     sim.luck.is_out = sim.site.is_good = sim.hosts.is_honest = True
+    sim.hosts.is_image_broken = False
     for name in sorted(sim.lost):
         sim.add_node(name)
     sim.lost.clear()
@@ -78,7 +81,7 @@ def _set_clocks_right(sim: RemediationSimulation) -> None:
 
 
 def _converge(sim: RemediationSimulation) -> None:
-    trouble = ""
+    trouble, in_the_way = "", set[str]()
     for seconds in ROUNDS:
         for agent in sim.agents.values():
             sim.go(agent)
@@ -87,10 +90,24 @@ def _converge(sim: RemediationSimulation) -> None:
         if sim.gang is not None:
             sim.gang.heal()
         sim.pass_time(timedelta(seconds=seconds))
+        before, in_the_way = in_the_way, _checks_in_the_way(sim)
+        if still := before & in_the_way:
+            raise Broken(f"spare: {still} hold the GPUs of nodes that are no idle spares any more")
         trouble = _unsettled(sim)
         if not trouble:
             return
     raise Broken(f"liveness: {trouble}")
+
+
+def _checks_in_the_way(sim: RemediationSimulation) -> set[str]:
+    """Pods of checks of spares, on nodes that a recovery or a person took out of the pool."""
+    pods = at_once(sim.ground_truth.list(Pod, namespace=CHECKS)).items
+    going_on = [each for each in pods if each.metadata.name.endswith("-0") and each.status.phase not in ENDED]
+    return {
+        each.metadata.name
+        for each in going_on
+        if each.metadata.deletion_timestamp is None and not is_idle_spare(sim.watch.nodes.get(each.spec.node_name))
+    }
 
 
 def _unsettled(sim: RemediationSimulation) -> str:
@@ -144,9 +161,20 @@ def _stray(sim: RemediationSimulation, name: str) -> str:
         if name in sim.watch.slots.values():
             return f"{name} holds a slot and needs none"
     checks = at_once(sim.ground_truth.list(Pod, namespace=CHECKS)).items
-    if not goes_on and any(each.spec.node_name == name for each in checks):
+    if not goes_on and any(each.spec.node_name == name and not _is_of_idle_spare(sim, record, each) for each in checks):
         return f"a check of {name} is left"
-    return ""
+    node = sim.watch.nodes.get(name)
+    return f"{name} says that it failed a check" if node and FAILED_CHECK in node.metadata.annotations else ""
+
+
+def _is_of_idle_spare(sim: RemediationSimulation, record: NodeRemediation | None, pod: Pod) -> bool:
+    """It goes on, and is on record, and nothing comes before it."""
+    node = sim.watch.nodes.get(pod.spec.node_name)
+    check = record.status.spare_check if record is not None else None
+    is_spare = node is not None and node.metadata.labels.get("healthd.dev/spare") == "true"
+    is_out = node is not None and QUARANTINE in node.metadata.annotations
+    is_on_record = check is not None and check.outcome is None and pod.metadata.name.endswith(f"-{check.number}-0")
+    return is_spare and is_on_record and not is_out
 
 
 def _requests_left(sim: RemediationSimulation, name: str) -> str:

@@ -13,9 +13,10 @@ from typing import Any
 
 from healthd.core.api import Node, Pod
 from healthd.core.api.remediations import Rung
+from healthd.core.node.check_pods import is_check
 from healthd.core.remediation.check_summary import CheckSummary, fitted
 from healthd.core.remediation.ladder import height
-from healthd.core.remediation.node_check import CONTAINER, is_check
+from healthd.core.remediation.node_check import CONTAINER
 from tests.fakes import START
 from tests.simulation.ground_truth import GroundTruth
 from tests.simulation.machines import PCI, Machine, Machines
@@ -75,6 +76,8 @@ class Hosts(Machines):
         super().__init__(ground_truth, dice)
         self.is_honest = False
         """Every check starts and says what is true."""
+        self.is_image_broken = False
+        """Every check fails, whatever the machine is like."""
 
     def add(self, name: str) -> Host:
         """A machine under the node *name*."""
@@ -144,7 +147,8 @@ class Hosts(Machines):
 
     def _begins(self, host: Host, pod: Pod, now: datetime) -> None:
         end = "truth" if self.is_honest else self._dice.choice(ENDS)
-        due = now + timedelta(minutes=1 if self.is_honest else self._dice.choice((1, 3, 10)))
+        minutes = (3, 10, 18) if pod.metadata.name.endswith("-0") else (1, 3, 10)
+        due = now + timedelta(minutes=1 if self.is_honest else self._dice.choice(minutes))
         host.checks[pod.metadata.uid] = Check(host.boot_id, due, end)
         if end != "never starts":
             self._says(pod, phase="Running")
@@ -153,7 +157,8 @@ class Hosts(Machines):
         if check.end == "evicted":
             self._says(pod, phase="Failed", reason="Evicted", message="The node was low on resource: memory.")
             return
-        result = check.end if check.end != "truth" else "pass" if host.needs is None else "fail"
+        is_bad = self.is_image_broken or host.needs is not None
+        result = check.end if check.end != "truth" else "fail" if is_bad else "pass"
         summary = CheckSummary(
             result=result,
             boot_id=check.boot_id,

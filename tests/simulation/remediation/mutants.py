@@ -20,7 +20,7 @@ from tests.simulation.remediation.hands import RUNG_OF
 from tests.simulation.remediation.hosts import GPUS
 from tests.simulation.remediation.labels import HOLDS, ON, PLUGIN
 from tests.simulation.remediation.reading_cluster import ReadingCluster
-from tests.simulation.remediation.watching import CHECKS, OTHER, QUARANTINE
+from tests.simulation.remediation.watching import CHECKS, CLAIM, OTHER, QUARANTINE, SPARE
 
 
 class _Through:
@@ -187,6 +187,33 @@ class _EndsQuarantines(_Through):
         return await self._cluster.patch(kind, name, patch, **where)
 
 
+class _TakesEveryNodeForASpare(_Through):
+    """Sees every Node as a spare that no recovery has claimed."""
+
+    async def get(self, kind: type[Any], name: str, namespace: str = "") -> Any:
+        found = await self._cluster.get(kind, name, namespace)
+        if kind is not Node:
+            return found
+        notes = {key: note for key, note in found.metadata.annotations.items() if key != CLAIM}
+        labels = {**found.metadata.labels, SPARE: "true"}
+        return replace(found, metadata=replace(found.metadata, annotations=notes, labels=labels))
+
+
+class _BelievesOneFailure(_Through):
+    """Takes every spare for one that has passed just now, beside what its newest check says."""
+
+    async def list(self, kind: type[Any], **where: Any) -> Any:
+        listed = await self._cluster.list(kind, **where)
+        return _with(listed, [_confirming(each) for each in listed.items]) if kind is NodeRemediation else listed
+
+
+def _confirming(record: NodeRemediation) -> NodeRemediation:
+    check = record.status.spare_check
+    if check is None:
+        return record
+    return replace(record, status=replace(record.status, spare_check=replace(check, passed_number=2**40)))
+
+
 MUTANTS: dict[str, Callable[[ReadingCluster], Any]] = {
     "count-every-slot-as-held": _CountsSlotsAsHeld,
     "overlook-pods": _OverlooksPods,
@@ -199,6 +226,8 @@ MUTANTS: dict[str, Callable[[ReadingCluster], Any]] = {
     "leave-labels": _LeavesLabels,
     "read-pods-once": _ReadsOnce,
     "end-quarantines": _EndsQuarantines,
+    "take-every-node-for-a-spare": _TakesEveryNodeForASpare,
+    "believe-one-failure": _BelievesOneFailure,
 }
 FOUND_BY = {
     "count-every-slot-as-held": "budget",
@@ -212,5 +241,7 @@ FOUND_BY = {
     "leave-labels": "liveness",
     "read-pods-once": "old",
     "end-quarantines": "service",
+    "take-every-node-for-a-spare": "spare",
+    "believe-one-failure": "spare",
 }
 """The invariant that each bug breaks."""

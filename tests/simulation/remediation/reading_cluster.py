@@ -57,7 +57,7 @@ class ReadingCluster(FaultyCluster):
         name = obj.metadata.name  # type: ignore[attr-defined]  # every kind that is kept has metadata
         return await self._call(f"create {type(obj).__name__} {name}", in_time(), writes=not dry_run)
 
-    def last(self, kind: type[Any], name: str) -> Any:
-        """What it read last of *kind* and *name*; None where it knows nothing, or nothing fresh."""
+    def last(self, kind: type[Any], name: str, since: int = 0) -> Any:
+        """What it read last of *kind* and *name* after so many calls; None where it knows nothing, or nothing fresh."""
         at, found = self._reads.get((kind, name), (-FRESH, None))
-        return found if self.calls - at < FRESH else None
+        return found if self.calls - at < FRESH and at > since else None

@@ -20,10 +20,11 @@ from healthd.cluster.port import ClusterError
 from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.remediation.loop import Remediations
 from healthd.controller.remediation.requests import Requests
-from healthd.core.api import Node, NodeHealth, NodeRemediationStatus, Pod, RecoveryStatus
+from healthd.core.api import Node, NodeHealth, NodeRemediationStatus, Pod, Recovery, RecoveryStatus
 from healthd.core.api.remediations import Rung
 from healthd.core.config import Config, GiveBack, JudgePolicy, QuarantinePolicy, RemediationPolicy
 from healthd.core.diagnosis.readings import RecordBatch
+from healthd.core.diagnosis.signals import spare_check
 from healthd.core.remediation.hands.description import HandDescription
 from healthd.gangs import ADAPTERS
 from tests.builders import a_node
@@ -37,6 +38,7 @@ from tests.simulation.remediation.gang import GangBeside
 from tests.simulation.remediation.hands import REBOOTS, Site, all_hands, hand_of
 from tests.simulation.remediation.healing import heal
 from tests.simulation.remediation.hosts import GPUS, Hosts
+from tests.simulation.remediation.idle_spares import IdleSpares
 from tests.simulation.remediation.labels import ON, PLUGIN
 from tests.simulation.remediation.reading_cluster import ReadingCluster
 from tests.simulation.remediation.watching import RACK, RemediationWatch
@@ -74,7 +76,8 @@ class RemediationSimulation:
         self._keep_log = keep_log
         self.log: list[str] = []
         self.hands = self._chosen()
-        self.config = self._config()
+        self.spares = IdleSpares(self, seed)
+        self.config = self.spares.configured(self._config())
         self._embedded = in_memory(self.clock)
         self.ground_truth = GroundTruth(self._embedded, "person", self._notify)
         self.hosts = Hosts(self.ground_truth, self.dice)
@@ -87,12 +90,14 @@ class RemediationSimulation:
         self.clocks: dict[str, timedelta] = {}
         self.pods = 0
         names = [f"node-{at}" for at in range(self.dice.choice((2, 3, 4)))]
+        names += self.spares.more_nodes(len(names))
         for name in names:
             self.hosts.add(name)
             self.add_node(name)
         self.agents = {name: self._agent(name) for name in names}
         leaders = 2 if self.dice.random() < 0.5 else 1
         self.controllers = [self._controller(f"controller-{each}") for each in "ab"[:leaders]]
+        self.controllers += self.spares.loops([controller.name for controller in self.controllers])
         self.gang = GangBeside(self) if self.dice.random() < 0.25 else None
         self._asleep: dict[str, int] = {}
         self.steps = 0
@@ -156,8 +161,8 @@ class RemediationSimulation:
             host.machine, host.needs, host.broken = host.machine + 1, None, False
             self.hosts.boots(name, self.clock.now())
         rack = f"rack-{int(name[-1]) % 2}"
-        labels = {RACK: rack, "nvidia.com/gpu.count": str(GPUS), PLUGIN: ON}
-        at_once(self.ground_truth.create(a_node(name, labels=labels)))
+        labels = {RACK: rack, "nvidia.com/gpu.count": str(GPUS), PLUGIN: ON, **self.spares.labels_of(name)}
+        at_once(self.ground_truth.create(a_node(name, labels=labels, taints=self.spares.taints_of(name))))
         self.hosts.work(self.clock.now())
 
     def remove_node(self, name: str) -> None:
@@ -196,6 +201,7 @@ class RemediationSimulation:
                     judge=JudgePolicy(),
                     metrics=METRICS,
                     quarantine=self.config.quarantine,
+                    rules=spare_check.RULES,
                 )
             )
             loaded = False
@@ -216,11 +222,15 @@ class RemediationSimulation:
 
         return Actor(f"agent {name}", live)
 
-    def _controller(self, name: str) -> Actor:
+    def reach(self, name: str) -> tuple[GroundTruth, Any]:
+        """The cluster as the controller *name* sees it, and as it reaches it."""
         view = self.ground_truth.seen_by(name)
-        reader = ReadingCluster(self.clock.now, view, self.luck, lambda what: self.note(f"{name} {what}"))
+        reader = ReadingCluster(self.clock.now, view, self.luck, lambda what: self._missed(name, what))
         self.watch.readers[name] = reader
-        cluster = self._wrap(reader) if self._wrap else reader
+        return view, self._wrap(reader) if self._wrap else reader
+
+    def _controller(self, name: str) -> Actor:
+        view, cluster = self.reach(name)
 
         async def no_image() -> str:
             return ""
@@ -245,7 +255,7 @@ class RemediationSimulation:
 
             async def sample() -> None:
                 nonlocal loaded
-                self._feed(state, view)
+                self.feed(state, view)
                 loaded = loaded or await loop.load()
                 if loaded:
                     await loop.look()
@@ -254,9 +264,13 @@ class RemediationSimulation:
 
         return Actor(name, live)
 
-    def _feed(self, state: ClusterState, view: GroundTruth) -> None:
+    def _missed(self, name: str, what: str) -> None:
+        self.watch.missed[name] += not what.endswith(" fine")
+        self.note(f"{name} {what}")
+
+    def feed(self, state: ClusterState, view: GroundTruth, *, with_recoveries: bool = False) -> None:
         """What its watches tell, each late now and then."""
-        for kind in (Node, NodeHealth):
+        for kind in (Node, NodeHealth, *((Recovery,) if with_recoveries else ())):
             if self.luck.is_out or state.nodes == {} or self.dice.random() < 0.7:
                 listed: Any = at_once(view.list(kind))
                 state.replace(kind, listed.items, listed.resource_version)
@@ -267,7 +281,8 @@ class RemediationSimulation:
         self.steps += 1
         roll = self.dice.random()
         if roll < 0.12:
-            happenings.strike(self)
+            if not self.spares.strike():
+                happenings.strike(self)
         elif roll < 0.6:
             self.go(self.dice.choice(self.controllers))
         elif roll < 0.85:

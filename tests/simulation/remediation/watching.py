@@ -8,12 +8,12 @@ world where it has one. A read counts only if few calls came after it: between t
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from healthd.core.api import Lease, Node, NodeRemediation, Pod
+from healthd.core.api import Lease, Node, NodeRemediation, Pod, Recovery
 from healthd.core.api.remediations import NodePhase, RungAttempt
 from healthd.core.config.remediation import RemediationPolicy
 from tests.fakes import START
@@ -25,6 +25,7 @@ from tests.simulation.remediation.labels import PAUSED, PLUGIN
 from tests.simulation.remediation.reading_cluster import ReadingCluster
 
 QUARANTINE, REPAIRED = "healthd.dev/quarantine", "healthd.dev/repaired"
+FAILED_CHECK, CLAIM, SPARE = "healthd.dev/failed-check", "healthd.dev/claim", "healthd.dev/spare"
 WORD, OTHER = "healthd.dev/remediation", "weave.works/kured-reboot-in-progress"
 CHECKS = "healthd-checks"
 RACK = "rack"
@@ -77,6 +78,8 @@ class RemediationWatch:
         self._policy = policy
         self.readers: dict[str, ReadingCluster] = {}
         """By controller."""
+        self.missed: Counter[str] = Counter()
+        """By controller: calls that were refused, lost, or late."""
         self.known: dict[str, Known] = defaultdict(Known)
         self.now = START
         self.slack = timedelta(0)
@@ -85,7 +88,9 @@ class RemediationWatch:
         self.records: dict[str, NodeRemediation] = {}
         self.slots: dict[str, str] = {}
         """By name of the Lease: which node holds it."""
-        self.requests = self.returns = 0
+        self.requests = self.returns = self.spare_checks = self.taken_out = 0
+        self.spare_results: list[tuple[int, str, str]] = []
+        """Of checks of idle spares that ended: number, node, result. Two leaders may have two at once."""
 
     def __call__(self, seen: Write | Listing) -> None:
         if isinstance(seen, Listing):
@@ -98,6 +103,8 @@ class RemediationWatch:
             self._record(seen)
         elif seen.kind is Lease:
             self._slot(seen)
+        elif seen.kind is Recovery:
+            self._recovery(seen)
         elif issubclass(seen.kind, Pod) or seen.kind.__name__ == "PodManifest":
             self._pod(seen)
 
@@ -282,10 +289,29 @@ class RemediationWatch:
         plugins = [node.metadata.labels.get(PLUGIN) for node in (before, after)]
         if plugins[0] != plugins[1] and plugins[1] == PAUSED:
             self._is_left_to_healthd(before, "its device plugin is taken off")
+        if FAILED_CHECK in after.metadata.annotations and FAILED_CHECK not in before.metadata.annotations:
+            self._taken_out(name, before)
         mark = mark_on(after)
         if mark and mark != mark_on(before):
             self._is_left_to_healthd(before, "a request")
             self._request(write.by, name, int(mark))
+
+    def _taken_out(self, name: str, before: Node) -> None:
+        """One failure says little: another spare passed since. And one spare at a time is out for that."""
+        self.taken_out += 1
+        expect(is_idle_spare(before), "spare", f"{name} is taken out, and is no idle spare")
+        failed = max((number for number, *rest in self.spare_results if rest == [name, "fail"]), default=-1)
+        expect(failed >= 0, "spare", f"{name} is taken out, and failed no check")
+        later = [rest for number, *rest in self.spare_results if number > failed]
+        passed = [other for other, result in later if result == "pass" and other != name]
+        expect(bool(passed), "spare", f"{name} is taken out, and no other spare passed since it failed")
+        others = [other for other, node in self.nodes.items() if FAILED_CHECK in node.metadata.annotations] or [name]
+        expect(len({*others, name}) <= len(self.readers) // 2, "spare", f"{others} are taken out, and {name}")
+
+    def _recovery(self, write: Write) -> None:
+        """No recovery waits for a spare that is only being checked."""
+        said = write.after.status.message if write.after is not None else ""
+        expect(f"occupied by {CHECKS}/" not in said, "spare", f"a recovery waits: {said}")
 
     def _given_back(self, name: str, before: Node, stamp: str) -> None:
         self._is_left_to_healthd(before, "a return")
@@ -310,13 +336,44 @@ class RemediationWatch:
         name = pod.metadata.owner_references[0].name
         node, record = self.readers[by].last(Node, name), self.readers[by].last(NodeRemediation, name)
         expect(node is not None and record is not None, "old", f"{name}: checked on an old view")
+        if pod.metadata.name.endswith("-0"):
+            self._spare_check_begins(by, pod, node, record)
+            return
         self._is_left_to_healthd(node, "a check")
         last = record.status.attempts[-1]
         is_on_record = pod.metadata.name.endswith(f"-{last.number}-{last.check}")
         expect(is_on_record, "intent", f"{pod.metadata.name} is not on record")
 
+    def _spare_check_begins(self, by: str, pod: Any, node: Node, record: NodeRemediation) -> None:
+        self.spare_checks += 1
+        name, notes, check = node.metadata.name, node.metadata.annotations, record.status.spare_check
+        expect(is_idle_spare(node), "spare", f"{name} is checked, and is no idle spare")
+        is_out = QUARANTINE in notes or node.spec.unschedulable or FAILED_CHECK in notes
+        expect(not is_out, "spare", f"{name} is checked as a spare, and is out of service")
+        expect(not notes.get(WORD) and OTHER not in notes, "word", f"{name} is checked, and others have it")
+        is_on_record = check is not None and check.outcome is None and pod.metadata.name.endswith(f"-{check.number}-0")
+        expect(is_on_record, "intent", f"{pod.metadata.name} is not on record")
+
+    def after_spares(self, by: str, since: int) -> None:
+        """
+        After a round without bad luck, which began after so many calls: where it saw that a node is no idle spare, no
+        check of one is left to run.
+        """
+        for name in self.nodes:
+            record, node, pods = (self.readers[by].last(kind, name, since) for kind in (NodeRemediation, Node, Pod))
+            check = record.status.spare_check if record is not None else None
+            if check is None or check.outcome is not None:
+                continue  # another leader began it since
+            left = [pod.metadata.name for pod in pods or () if _holds_gpus_of_spare(pod)]
+            goes_on = left and node is not None and not is_idle_spare(node)
+            expect(not goes_on, "spare", f"{by} leaves {left} on {name}, which is no idle spare")
+
     def _check_ends(self, pod: Pod) -> None:
         ends = [each.state.terminated for each in pod.status.container_statuses if each.state.terminated]
+        if ends and pod.metadata.name.endswith("-0"):
+            number = int(pod.metadata.name.split("-")[-2])
+            self.spare_results.append((number, pod.spec.node_name, json.loads(ends[0].message)["result"]))
+            return
         if pod.status.phase != "Succeeded" or not ends or pod.metadata.creation_timestamp is None:
             return
         result, created = json.loads(ends[0].message), pod.metadata.creation_timestamp
@@ -328,6 +385,17 @@ def expect(holds: bool, what: str, message: str) -> None:
     """Raise `Broken` unless it holds. *what*: which invariant, in a word."""
     if not holds:
         raise Broken(f"{what}: {message}")
+
+
+def _holds_gpus_of_spare(pod: Pod) -> bool:
+    """A check of a spare that has not ended, and is not about to."""
+    is_of_spare = pod.metadata.namespace == CHECKS and pod.metadata.name.endswith("-0")
+    return is_of_spare and pod.metadata.deletion_timestamp is None and pod.status.phase not in ("Succeeded", "Failed")
+
+
+def is_idle_spare(node: Node | None) -> bool:
+    """Whether it is in the pool, and no recovery has claimed it."""
+    return node is not None and node.metadata.labels.get(SPARE) == "true" and CLAIM not in node.metadata.annotations
 
 
 def _since(node: Node) -> str:

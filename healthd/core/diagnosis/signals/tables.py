@@ -16,11 +16,11 @@ from typing import NamedTuple
 import msgspec
 
 from healthd.core.config import JudgePolicy, format_duration, parse_duration
-from healthd.core.diagnosis.signals import dcgm, efa, ethernet, host, infiniband, nvml, pcie, peers, roce
+from healthd.core.diagnosis.signals import dcgm, efa, ethernet, host, infiniband, nvml, pcie, peers, roce, spare_check
 from healthd.core.diagnosis.signals.rule import AtLeast, Below, Changes, Grows, OutOfLine, Rule, Test
 from healthd.core.diagnosis.site_rules import SHORTEST, rules_about_readings, tiers_of
 
-TABLES = (nvml, dcgm, pcie, host, infiniband, roce, efa, ethernet, peers)
+TABLES = (nvml, dcgm, pcie, host, infiniband, roce, efa, ethernet, peers, spare_check)
 """In the order of the documentation."""
 
 _LIMIT = re.compile(r"(?P<rule>[a-z0-9-]+) (?P<number>\d+(?:\.\d+)?)(?: in (?P<within>\S+))?")

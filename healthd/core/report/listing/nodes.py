@@ -10,13 +10,16 @@ import msgspec
 
 from healthd.core.api import MachineHistory, Node, NodeHealth, Outage
 from healthd.core.api.model import Verdict
+from healthd.core.api.remediations import SpareCheck
 from healthd.core.node.quarantine import read_record
 from healthd.core.node.reporting import is_silent
+from healthd.core.recovery.spares import is_spare
 from healthd.core.reliability.history import is_away
 from healthd.core.reliability.lemons import FEWEST_OUTAGES
 from healthd.core.reliability.ranking import Standing, Subject, rank
 from healthd.core.report.listing.table import Column
 
+_NO_CHECKS: Mapping[str, SpareCheck] = {}
 COLUMNS = (
     Column("NODE"),
     Column("VERDICT"),
@@ -27,6 +30,7 @@ COLUMNS = (
     Column("USUAL", wide=True),
     Column("LAST FAULT", wide=True),
     Column("HELPED", wide=True),
+    Column("SPARE CHECK", wide=True),
     Column("MODEL", wide=True),
     Column("MACHINE", wide=True),
     Column("WHY", wide=True, flexible=True),
@@ -53,14 +57,22 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     lemon: bool = False
     reason: str = "no history yet"
     last: Outage | None = None
+    spare: bool = False
+    """It is held free for recoveries."""
+    spare_check: SpareCheck | None = None
+    """Its newest check as an idle spare."""
     gpus: Sequence[Standing] = ()
     """Those of its GPUs that were the cause of an outage, the most likely lemon first."""
 
 
 def node_rows(
-    nodes: Iterable[Node], health: Mapping[str, NodeHealth], histories: Iterable[MachineHistory], now: datetime
+    nodes: Iterable[Node],
+    health: Mapping[str, NodeHealth],
+    histories: Iterable[MachineHistory],
+    now: datetime,
+    checks: Mapping[str, SpareCheck] = _NO_CHECKS,
 ) -> list[NodeRow]:
-    """A row for each node: lemons first, then by outages, then by name."""
+    """A row for each node: lemons first, then by outages, then by name. *checks*: of spares, by node."""
     every = list(histories)
     here = {each.node: each for each in every if not is_away(each)}
     standings: dict[str, Standing] = {}
@@ -74,7 +86,11 @@ def node_rows(
     for node in nodes:
         name = node.metadata.name
         verdict = _verdict(node, health.get(name), now)
-        rows.append(_row(name, verdict, here.get(name), standings.get(name), gpus.get(name, ())))
+        row = _row(name, verdict, here.get(name), standings.get(name), gpus.get(name, ()))
+        check = checks.get(name)
+        is_of_node = check is not None and check.node_uid == node.metadata.uid
+        spare = {"spare": is_spare(node), "spare_check": check if is_of_node else None}
+        rows.append(msgspec.structs.replace(row, **spare))
     return sorted(rows, key=lambda row: (not row.lemon, -row.outages, row.node))
 
 
@@ -130,6 +146,7 @@ def cells(row: NodeRow) -> tuple[str, ...]:
         f"{row.usual:.2f}" if row.usual is not None else "",
         f"{last.rule} {last.began:%Y-%m-%d %H:%M}" if last else "",
         (last.helped or ("still out" if last.ended is None else "")) if last else "",
+        spare_check_text(row),
         row.model,
         row.machine,
         row.reason,
@@ -139,6 +156,16 @@ def cells(row: NodeRow) -> tuple[str, ...]:
 def rate_text(rate: float | None, low: float | None, high: float | None) -> str:
     """A rate with its interval: `2.1 (0.9-4.0)`."""
     return "" if rate is None or low is None or high is None else f"{rate:.2f} ({low:.2f}-{high:.2f})"
+
+
+def spare_check_text(row: NodeRow) -> str:
+    """How its last check as an idle spare ended, and when: `passed 2026-01-01 10:00`."""
+    check = row.spare_check
+    if check is None:
+        return "never" if row.spare else ""
+    if check.outcome is None:
+        return f"runs since {check.at:%Y-%m-%d %H:%M}"
+    return f"{check.outcome} {check.ended_at or check.at:%Y-%m-%d %H:%M}"
 
 
 def lemon_text(row: NodeRow) -> str:

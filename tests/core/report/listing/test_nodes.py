@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from healthd.core.api.model import Verdict
+from healthd.core.api.remediations import SpareCheck, SpareCheckOutcome
 from healthd.core.report.listing.nodes import COLUMNS, NodeRow, cells, node_rows, summary
 from tests.builders import a_node, a_nodehealth
 from tests.core.reliability.histories import NOW, SLOTS, a_history, a_machine, a_quarantine, an_outage
@@ -70,3 +71,15 @@ def test_below_the_table_stands_why_each_lemon_is_one() -> None:
     (line,) = summary(rows())
 
     assert line.startswith("gpu-03: 5 outages in 72 days of service")
+
+
+def test_a_spare_says_how_its_last_check_ended() -> None:
+    def said(outcome: SpareCheckOutcome | None, uid: str = "uid-a") -> str:
+        check = SpareCheck(number=1, at=NOW, ended_at=NOW, node_uid=uid, outcome=outcome)
+        (row,) = node_rows([a_node("a", spare=True, uid="uid-a")], {}, [], NOW, {"a": check})
+        return cells(row)[[column.title for column in COLUMNS].index("SPARE CHECK")]
+
+    assert said(SpareCheckOutcome.PASSED) == f"passed {NOW:%Y-%m-%d %H:%M}"
+    assert said(SpareCheckOutcome.FAILED) == f"failed {NOW:%Y-%m-%d %H:%M}"
+    assert said(None) == f"runs since {NOW:%Y-%m-%d %H:%M}"
+    assert said(SpareCheckOutcome.PASSED, "another-machine") == "never"
