@@ -38,7 +38,7 @@ def start(
     """
     home = _home(control_plane, module)
     for folder in (home / _CERTIFICATES, home / "bin"):
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)  # of an earlier start beside the same control plane
     certificates.make(rotated, home / _CERTIFICATES)
     certificates.keep(control_plane, rotated, home / _CERTIFICATES)
     control_plane.write_kubeconfig(home / "kubeconfig", control_plane.token)
