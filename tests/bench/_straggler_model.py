@@ -199,7 +199,7 @@ class PodGang:
                     self._write(rank, window.end, timedelta(seconds=later))
             if len(self._published) < RANKS:
                 continue
-            work = work or GangWork(self._published)
+            work = work or GangWork(dict(sorted(self._published.items())))
             now = window.end + timedelta(seconds=WINDOW)
             begun = [each for each in work.observe(self._published, now) if each.ended_at is None]
             found += [((now - START).total_seconds(), each) for each in begun]

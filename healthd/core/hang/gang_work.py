@@ -73,7 +73,7 @@ class GangWork:
         self._names = {name: str(number) for number, name in enumerate(ranks)}
         self._pods = {name: each.pod for name, each in ranks.items()}
         self._seconds = _length(ranks)
-        self._detector = StragglerDetector()
+        self._detector = StragglerDetector(from_start=False)
         self._known: dict[str, dict[int, Window]] = {name: {} for name in ranks}
         self._newest: dict[str, RankWork] = {}
         self._next = 0
@@ -193,7 +193,7 @@ class GangWork:
         begun = []
         for each in self._detector.present:
             name = names[each.rank]
-            if name in self._present or each.from_start:
+            if name in self._present:
                 continue
             left = self._left_to_peers(each)
             if left is None or left > FEWER:

@@ -140,9 +140,14 @@ class _Case(NamedTuple):
 
 
 class StragglerDetector:
-    """One gang. Members are compared in the windows that all of them have."""
+    """
+    One gang. Members are compared in the windows that all of them have.
 
-    def __init__(self) -> None:
+    *from_start*: a member that has been slow since its shares are known is named, too.
+    """
+
+    def __init__(self, *, from_start: bool = True) -> None:
+        self._names_from_start = from_start
         self._members: dict[str, _Member] = {}
         self._windows: deque[ShareWindow] = deque(maxlen=IN_A_ROW_AT_MOST)
         self._level = 0.0
@@ -263,7 +268,8 @@ class StragglerDetector:
         if len(self._members) < FEW or rank == FIRST or not self._is_high(newest, 0.0):
             return None
         usual = median(before or newest)
-        is_new, from_start = usual < LOW, median([*before, *newest]) >= LEAST
+        is_new = usual < LOW
+        from_start = self._names_from_start and median([*before, *newest]) >= LEAST
         windows = [*self._windows][-len(newest) :]
         _, spread = _centre([fmean(w.shares[peer].busy for w in windows) for peer in self._members if peer != rank])
         if not (is_new or from_start) or median(newest) < APART * spread:

@@ -88,6 +88,13 @@ def test_a_pod_that_uses_more_from_the_start_is_none() -> None:
     assert Gang().run(AN_HOUR, {**even(), "3": 4.8}) == []
 
 
+def test_a_pod_that_uses_more_from_the_start_is_named_when_its_peers_begin_to_wait_for_it() -> None:
+    gang = Gang()
+    gang.run(AN_HOUR, {**even(2.4), "3": 2.7})
+
+    assert [each.rank for each in gang.run(10, {**even(2.0), "3": 2.7})] == ["3"]
+
+
 def test_a_job_whose_pods_all_work_less_has_no_straggler() -> None:
     gang = Gang()
     gang.run(AN_HOUR, even())
