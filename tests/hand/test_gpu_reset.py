@@ -51,6 +51,20 @@ def test_persistence_mode_is_on_again_after_a_refusal_and_after_a_failure() -> N
     assert in_use.persistent == broken.persistent == set(GPUS)
 
 
+def test_persistence_mode_is_on_again_when_the_pod_is_stopped() -> None:
+    machine = FakeMachine(persistent=set(GPUS), users=[AGENT])
+
+    def stopped() -> None:
+        raise SystemExit(143)
+
+    with pytest.raises(SystemExit):
+        reset_gpus(machine, BOOT, after(1, stopped))
+    assert (machine.persistent, machine.done) == (
+        set(GPUS),
+        ["nvidia-smi --persistence-mode=0", "nvidia-smi --persistence-mode=1"],
+    )
+
+
 def test_a_process_that_computes_is_a_refusal_at_once_that_names_it() -> None:
     machine = FakeMachine(users=[AGENT, RANK], persistent=set(GPUS))
 
