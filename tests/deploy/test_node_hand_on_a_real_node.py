@@ -249,38 +249,51 @@ def test_the_labels_let_each_pod_in_and_the_device_plugin_is_back_before_the_che
     ]
 
 
+def run_again(story: Story, name: str, **spec: object) -> Json:
+    """The status of a further pod like that of the reboot, once it ended. A cluster administrator makes it."""
+    reboot = next(pod for name, pod in story.pods.items() if name.startswith("reboot-"))
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    story.control_plane.api.create(pods, {"metadata": {"name": name}, "spec": {**reboot["spec"], **spec}})
+
+    def status() -> Json:
+        found: Json = story.control_plane.api.get(f"{pods}/{name}")["status"]
+        return found
+
+    wait_until(f"the end of {name}", lambda: status().get("phase") in ("Succeeded", "Failed"), limit=PATIENCE)
+    return status()
+
+
+def container_for(story: Story, boot: str) -> Json:
+    """The container of the reboot, for another boot."""
+    reboot = next(pod for name, pod in story.pods.items() if name.startswith("reboot-"))
+    (container,) = reboot["spec"]["containers"]
+    words = [f"--boot-id={boot}" if word.startswith("--boot-id=") else word for word in container["command"]]
+    return {**container, "command": words}
+
+
 def test_the_same_pod_started_again_after_the_boot_does_nothing(story: Story) -> None:
     """Were its kubelet to start it once more: by the command that it had, in the node as it is now."""
-    reboot = next(pod for name, pod in story.pods.items() if name.startswith("reboot-"))
-    words = reboot["spec"]["containers"][0]["command"]
+    status = run_again(story, "again", nodeSelector={})
 
-    assert f"--boot-id={story.boots[0]}" in words
-    again = {
-        "metadata": {"name": "again"},
-        "spec": {**reboot["spec"], "nodeSelector": {}},
-    }
-    story.control_plane.api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", again)
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods/again"
-    wait_until(
-        "it ended", lambda: story.control_plane.api.get(path)["status"].get("phase") == "Succeeded", limit=PATIENCE
+    assert end_of({"status": status}) == (0, f"nothing was done: it booted since ({story.boots[1]})")
+    assert story.asked().count("systemctl reboot") == 1
+
+
+def test_a_process_of_the_machine_that_computes_keeps_it_from_a_reboot(story: Story) -> None:
+    uses = "mknod -m 666 /dev/nvidia-uvm c 1 3; (exec 3</dev/nvidia-uvm; exec sleep 600) >/dev/null 2>&1 &"
+    story.node.machine.run("sh", "-c", uses)
+
+    code, why = end_of(
+        {"status": run_again(story, "in-use", nodeSelector={}, containers=[container_for(story, story.boots[1])])}
     )
 
-    assert end_of(story.control_plane.api.get(path)) == (
-        0,
-        f"nothing was done: it booted since ({story.boots[1]})",
-    )
+    assert code == 3
+    assert why.startswith("the reboot was refused: the GPUs are used by sleep (process ")
     assert story.asked().count("systemctl reboot") == 1
 
 
 def test_a_pod_for_a_node_without_the_label_is_refused_by_its_kubelet(story: Story) -> None:
     """So a stolen token of the controller boots no node that is in service."""
-    reboot = next(pod for name, pod in story.pods.items() if name.startswith("reboot-"))
-    boot = story.boots[1]
-    spec = {**reboot["spec"], "nodeSelector": {LABEL_NODE_HAND: f"gpu-reset.{boot}"}}
-    story.control_plane.api.create(
-        f"/api/v1/namespaces/{NAMESPACE}/pods", {"metadata": {"name": "uninvited"}, "spec": spec}
-    )
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods/uninvited"
-    wait_until("it failed", lambda: story.control_plane.api.get(path)["status"].get("phase") == "Failed", limit=60)
+    status = run_again(story, "uninvited", nodeSelector={LABEL_NODE_HAND: f"gpu-reset.{story.boots[1]}"})
 
-    assert story.control_plane.api.get(path)["status"]["reason"] == "NodeAffinity"
+    assert (status["phase"], status["reason"]) == ("Failed", "NodeAffinity")
