@@ -85,7 +85,7 @@ class HangReporter:
             why = why_hang(record, members_of(record, root))
             nodes = dict.fromkeys(suspect.node for suspect in record.suspects)
             again = again_text(nodes, self._recoveries())
-            follows = what_follows(root, self._policy, doubt)
+            follows = what_follows(root, self._policy, record, doubt)
             message = "; ".join(filter(None, [why, record.located, again, follows]))
             log.warning("gang.hangs", **name, why=message)
             self._announce(about, WARNING, "GangHangs", message)

@@ -39,7 +39,6 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import KernelRecord
 from healthd.core.config import Config
-from healthd.core.config.gangs import SilenceMode
 from healthd.gangs import ADAPTERS
 from healthd.local.checkpoints.folder import CheckpointFolder, WatchedCheckpoints
 from healthd.local.gang import (
@@ -309,7 +308,6 @@ class LocalRuntime:
 
     def _make_hang_watch(self) -> HangWatch:
         policy = self._config.hang
-        restarts = policy.silence is SilenceMode.RESTART
         dumps = dumps_in(self._machine.environ, self.spec.working_dir)
         port = port_in(self._machine.environ.get("NCCL_RAS_ADDR", ""))
 
@@ -318,8 +316,8 @@ class LocalRuntime:
             self._clock,
             running=self._runner.running,
             saved=lambda: self._folder.changed_ns,
-            report=partial(self._log.silent, restarts=restarts),
-            locate=HangLocator(partial(self._log.located, restarts=restarts), dumps=dumps, ras_port=port).locate,
+            report=partial(self._log.silent, policy=policy),
+            locate=HangLocator(partial(self._log.located, policy=policy), dumps=dumps, ras_port=port).locate,
             wake=self._controller_wakes.set,
             stragglers=StragglerWatch(policy, self._log.straggler),
         )

@@ -114,6 +114,16 @@ def wait_for_data() -> None:
     time.sleep(6)
 
 
+def compile_all() -> None:
+    """Every rank compiles, as when shapes have changed."""
+    until, sources = time.monotonic() + PAUSE, sorted(Path(os.__file__).parent.glob("*.py"))
+    while time.monotonic() < until:
+        for path in sources:
+            compile(path.read_text(), str(path), "exec")
+            if time.monotonic() >= until:
+                break
+
+
 def trainer_rank() -> int:
     """The rank of this process."""
     return int(os.environ["RANK"])
@@ -136,7 +146,12 @@ HANGS: dict[str, Callable[[trainer.RankGroup], None]] = {
 }
 _BPF_RETURN, _ATTACH_FILTER = 0x06, 26
 """From <linux/filter.h> and <asm-generic/socket.h>."""
-PAUSES: dict[str, Callable[[], None]] = {"evaluate": evaluate, "save": save_slowly, "data": wait_for_data}
+PAUSES: dict[str, Callable[[], None]] = {
+    "evaluate": evaluate,
+    "save": save_slowly,
+    "data": wait_for_data,
+    "compile": compile_all,
+}
 
 
 class Group(trainer.RankGroup):
@@ -154,7 +169,9 @@ class Group(trainer.RankGroup):
             HANGS[KIND](self)
         if KIND in PAUSES and passed > AFTER * (self._done + 1):
             self._done += 1
+            trainer.log_line("pause begins")
             PAUSES[KIND]()
+            trainer.log_line("pause ends")
         return super().add(mine)
 
 

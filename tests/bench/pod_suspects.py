@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -44,6 +45,8 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("_hanging_trainer.py")
 LEARNS = 90.0
 """Seconds before a hang."""
+PACES = (0.1, 0.3)
+"""Seconds between two steps. With a second a rank uses so little that no agent would sample its pod."""
 GIVES_UP = 200.0
 """Seconds after the start, from which on a hang counts as not seen."""
 
@@ -55,8 +58,8 @@ class Gang:
         self.kind, self.victim = kind, dice.randrange(ranks)
         self.uids = [str(uuid.uuid4()) for _ in range(ranks)]
         self._folder = Path(tempfile.mkdtemp(prefix="healthd-suspects-"))
-        after, place = LEARNS + dice.uniform(0, 5), {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-        training = ["--steps", "1000000", "--every", "1000000", "--pace", str(dice.choice([0.1, 0.3, 1.0]))]
+        after, place = LEARNS + dice.uniform(0, 5), {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        training = ["--steps", "1000000", "--every", "1000000", "--pace", str(dice.choice(PACES))]
         command = [sys.executable, str(SCRIPT), kind, str(after), str(self.victim), "--", *training]
         self._processes = []
         for rank, uid in enumerate(self.uids):
@@ -80,8 +83,9 @@ class Gang:
         return max(path.stat().st_mtime for path in self._folder.glob("rank-*"))
 
     def end(self) -> None:
+        """With what they started: a process that is left keeps its control group busy."""
         for process in self._processes:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
@@ -177,7 +181,8 @@ def groups() -> Iterator[Path]:
                 Path(folder).rmdir()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """On the loopback."""
     with socket.socket() as made:
         made.bind(("127.0.0.1", 0))
         return int(made.getsockname()[1])

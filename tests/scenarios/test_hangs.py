@@ -17,7 +17,8 @@ from healthd.core.config.gangs import SilenceMode
 from tests.scenarios.scenario import Scenario
 from tests.simulation.step_scheduler import at_once
 
-RESTART = HangPolicy(silence=SilenceMode.RESTART)
+SOON = timedelta(seconds=10)
+RESTART = HangPolicy(silence=SilenceMode.RESTART, floor=SOON)
 WORKING, SILENT, WAITING = MemberState.WORKING, MemberState.SILENT, MemberState.WAITING
 
 
@@ -138,6 +139,23 @@ async def test_a_gang_that_hangs_is_restarted_on_request_long_before_its_checkpo
     assert scenario.quarantined() == []
 
 
+async def test_a_silence_that_may_end_by_itself_is_restarted_for_once_it_is_long() -> None:
+    scenario = Silent(hang=HangPolicy(silence=SilenceMode.RESTART, factor=100))
+    await scenario.run_for(minutes=5)
+    await scenario.hang()
+    for minute in range(1, 10):
+        await scenario.run_for(minutes=1)
+        scenario.report(SILENT, SILENT, since=timedelta(minutes=minute, seconds=15))
+    assert scenario.recoveries() == []
+
+    await scenario.run_for(minutes=1)
+    scenario.report(SILENT, SILENT, since=timedelta(minutes=10, seconds=15))
+    scenario.trainers.stalled.clear()
+    recovery = await scenario.run_until(Phase.RECOVERED)
+
+    assert recovery.spec.cause.message.startswith("no rank has worked for 6")
+
+
 @pytest.mark.parametrize(
     ("configured", "annotation", "restarts"),
     [
@@ -149,7 +167,7 @@ async def test_a_gang_that_hangs_is_restarted_on_request_long_before_its_checkpo
 async def test_the_owner_of_a_gang_chooses_by_an_annotation(
     configured: SilenceMode, annotation: str, restarts: bool
 ) -> None:
-    scenario = Silent(hang=HangPolicy(silence=configured), options={"healthd.dev/hang": annotation})
+    scenario = Silent(hang=HangPolicy(silence=configured, floor=SOON), options={"healthd.dev/hang": annotation})
     await scenario.run_for(minutes=5)
     await scenario.hang()
     await scenario.run_for(seconds=30)
@@ -183,7 +201,7 @@ async def test_a_gang_with_quiet_members_is_left_alone(states: tuple[MemberState
 
 
 async def test_a_gang_that_saves_is_not_restarted_for_reports_of_agents_that_have_died() -> None:
-    scenario = Silent(hang=RESTART)
+    scenario = Silent(hang=HangPolicy(silence=SilenceMode.RESTART))
     await scenario.run_for(minutes=5)
     scenario.report(SILENT, SILENT, since=timedelta(seconds=1))
     await scenario.run_for(seconds=60)

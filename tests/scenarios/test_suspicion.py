@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from healthd.clock import Clock
 from healthd.core.api import HangSuspect, Pod
 from healthd.core.api.model import CauseKind, Hold, Phase
+from healthd.core.config import HangPolicy
 from healthd.core.hang.silence import Silence
 from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.gang import attempt_of
@@ -41,7 +42,7 @@ class Watched:
 
 async def hung(*suspects: HangSuspect) -> tuple[Scenario, Watched]:
     """A gang that trained for a while, and hangs now."""
-    scenario = Scenario(ranks=2, spares=1)
+    scenario = Scenario(ranks=2, spares=1, hang=HangPolicy(floor=timedelta(seconds=10)))
     watched = Watched(scenario.clock)
     scenario.add_loop("controller", scenario.new_controller("controller", activity=watched))
     await scenario.run_for(minutes=5)

@@ -62,7 +62,7 @@ def _problem(root: Root, silence: Silence, policy: HangPolicy, advice: Advice, n
         namespace=space if advice.has_namespaces else "",
         gang=gang if advice.has_namespaces else root.ref.name,
         happened=as_text([describe(silence, members_of(silence, root)), silence.located]),
-        did=as_text([what_follows(root, policy)]),
+        did=as_text([what_follows(root, policy, silence)]),
         todo=as_text(
             ["see what its ranks wait for, in their logs and stacks; then delete one of its pods to restart it"]
         ),

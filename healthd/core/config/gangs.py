@@ -184,8 +184,8 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
     floor: Annotated[
         timedelta,
         span(
-            "Silence shorter than this is never a hang, whatever the rhythm. Ten minutes is PyTorch's own NCCL "
-            "time-out: below it the job may still end by itself.",
+            "No gang is restarted for a shorter silence, whatever its rhythm, unless a rank is stopped or has ended. "
+            "Ten minutes is PyTorch's own NCCL time-out: below it the job may still end or go on by itself.",
             at_least=timedelta(seconds=1),
         ),
     ] = timedelta(minutes=10)
@@ -203,10 +203,11 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
         Meta(
             description="What to do when every rank has stopped doing what it did each second before, for five of its "
             "periods and 10 s at least (docs/hangs.md). `tell`: `healthd run` prints a warning and notifies; on "
-            "Kubernetes there are an Event, an alert and a metric. `restart`: the gang is restarted, once it has saved "
-            "often enough to know its pauses. `ignore`: silence is not looked at. The annotation `healthd.dev/hang` on "
-            "a gang overrides it. The default only tells, because a false restart costs more than a late one. The "
-            "clock of checkpoints (`factor`, `floor`) goes on in any case."
+            "Kubernetes there are an Event, an alert and a metric. `restart`: the gang is also restarted, once it has "
+            "saved often enough to know its pauses: at once where a rank is stopped or has ended, else after `floor`, "
+            "for late data and a long evaluation look the same. `ignore`: silence is not looked at. The annotation "
+            "`healthd.dev/hang` on a gang overrides it. The default only tells, because a false restart costs more "
+            "than a late one. The clock of checkpoints (`factor`, `floor`) goes on in any case."
         ),
     ] = SilenceMode.TELL
     stragglers: Annotated[

@@ -38,6 +38,12 @@ def waits_for_io(rhythm: PodRhythm) -> bool:
     return rhythm.activity is not None and (rhythm.activity.io_wait or 0.0) >= IO_WAITS
 
 
+def is_stopped(rhythm: PodRhythm) -> bool:
+    """Whether a container of the pod is frozen, or its process is stopped."""
+    evidence = _process(rhythm)
+    return evidence is not None and evidence.state in {TaskState.FROZEN, TaskState.STOPPED}
+
+
 def published_process(ranks: Sequence[RankEvidence]) -> PodProcess | None:
     """
     The one of *ranks*, the ranks of one pod, that is to be published: the one that holds up the others, else the first.

@@ -62,6 +62,8 @@ class Rhythm(NamedTuple):
     """The usual rate of each signal that tells something, per second."""
     highest: Rates
     """The highest sample of each signal."""
+    moved: float
+    """Bytes a second, read and written, while nothing is saved. The highest sample may be of a save."""
     period: float
     """Seconds between two steps. At least the two samples that a step needs to be seen."""
     gap: float
@@ -87,12 +89,13 @@ def learn(ring: SampleRing, count: int, interval: float = 1.0) -> Rhythm | None:
     if not means:
         return None
     highest = Rates(*(max(ring.newest(name, window)) for name in Rates._fields))
-    rhythm = Rhythm(means, highest, 0.0, 0.0)
+    moved = _least([a + b for a, b in zip(ring.newest("read", window), ring.newest("written", window), strict=True)])
+    rhythm = Rhythm(means, highest, moved, 0.0, 0.0)
     *stretches, present = _stretches(ring, window, rhythm)
     gap = sorted([0, 0, *stretches])[-2]
     if present > gap + 1:
         return None
-    lag = _lag_of([ring.newest(name, window) for name in ("cpu", "switches", "calls") if name in means])
+    lag = _lag_of([ring.newest(name, window) for name in _shows_steps(means, gap)])
     return rhythm._replace(period=interval * max(lag, 2), gap=interval * gap)
 
 
@@ -113,8 +116,8 @@ def classify(sample: Rates, rhythm: Rhythm) -> Activity:
 
 def _loads_or_saves(sample: Rates, rhythm: Rhythm) -> bool:
     """It moves data as it usually does, or touches more new memory than ever: a new kind of work has begun."""
-    moved, usual = sample.read + sample.written, rhythm.highest.read + rhythm.highest.written
-    return moved >= max(SHARE * usual, MUCH_IO) or sample.faults >= max(rhythm.highest.faults, 100.0)
+    moved = sample.read + sample.written
+    return moved >= max(SHARE * rhythm.moved, MUCH_IO) or sample.faults >= max(rhythm.highest.faults, 100.0)
 
 
 def _has_settled(cpu: Sequence[float]) -> bool:
@@ -130,6 +133,12 @@ def _usual(values: Sequence[float]) -> float:
     return min(_mean(values[:half]), _mean(values[half:]))
 
 
+def _least(values: Sequence[float]) -> float:
+    """The lowest mean of the four quarters: a save is in one of them, or in two."""
+    quarter = len(values) // 4
+    return min(_mean(values[at : at + quarter]) for at in range(0, 4 * quarter, quarter))
+
+
 def _stretches(ring: SampleRing, count: int, rhythm: Rhythm) -> list[int]:
     """How many samples without work there were between two with work, in order. The last stretch is the present."""
     stretches = [0]
@@ -139,6 +148,15 @@ def _stretches(ring: SampleRing, count: int, rhythm: Rhythm) -> list[int]:
         else:
             stretches[-1] += 1
     return stretches
+
+
+def _shows_steps(means: Mapping[str, float], gap: int) -> list[str]:
+    """
+    The signals that may show the period. A member that usually does nothing but use a processor for longer than `FEW`
+    samples polls while it waits: its processor time is steady, however long a step takes.
+    """
+    signals = ["switches" if "switches" in means else "faults", "calls"]
+    return [name for name in (["cpu"] if gap <= FEW else []) + signals if name in means]
 
 
 def _lag_of(signals: Sequence[Sequence[float]]) -> int:

@@ -30,9 +30,8 @@ SHORTEST = timedelta(seconds=10)
 """A silence of fewer samples is chance: a machine that is busy for a moment, a collection of garbage."""
 PAUSE_FACTOR = 2
 """A silence may be this many times as long as the longest pause that ended by itself."""
-PAUSE = 3.0
-"""Seconds without work that are remembered as a pause."""
 KEPT_PAUSES = 8
+"""Of those that allow more than the rhythm does: what is in each long step would displace what comes once an hour."""
 SAVES_KNOWN = 2
 """Saves that the gang came back from, before a silence that begins with a save is judged."""
 BACK_AFTER = timedelta(seconds=1)
@@ -161,7 +160,10 @@ class GangRhythm:
         self._pauses: deque[_Pause] = deque(maxlen=KEPT_PAUSES)
         self._saved_at: datetime | None = None
         self._saves = 0
-        self._save_is_open = False
+        self._save_began: datetime | None = None
+        """The save that not all members have come back from. None: there is none."""
+        self._save_seems_over = False
+        """A file appeared after a silence that began with this save, and no member has worked since."""
         self._quiet = 0.0
         self._was_stopped = False
         self._present: Silence | None = None
@@ -179,14 +181,14 @@ class GangRhythm:
         for rank, usage in usages.items():
             self.members.setdefault(rank, MemberRhythm(at, self._kept)).observe(usage, at)
         self._remember_pause()
-        self._remember_save(at, begins=saves or any(member.wrote_much for member in self.members.values()))
+        self._remember_save(at, appeared=saves, wrote=any(member.wrote_much for member in self.members.values()))
         return self._silence(at)
 
     def restart(self) -> None:
         """Forget the members: another attempt begins. What is known of pauses stays."""
         self.members.clear()
         self._present = None
-        self._quiet, self._save_is_open, self._saved_at = 0.0, False, None
+        self._quiet, self._save_began, self._saved_at, self._save_seems_over = 0.0, None, None, False
 
     @property
     def is_known(self) -> bool:
@@ -199,29 +201,46 @@ class GangRhythm:
         return max((member.rhythm.period for member in self.members.values() if member.rhythm), default=0.0)
 
     def _saved_while_quiet(self) -> None:
-        """A gang that saves works, whatever its members show: their levels have changed, and are learned anew."""
-        if self._quiet >= SHORTEST.total_seconds():
-            for member in self.members.values():
+        """
+        A gang that saves works, whatever its members show. A silence that began with the save was the save.
+
+        Any other, and one that goes on after it, shows that their levels have changed: they are learned anew.
+        """
+        if self._quiet < SHORTEST.total_seconds():
+            return
+        was_the_save = self._save_began is not None and not self._save_seems_over
+        if was_the_save:
+            self._pauses.append(_Pause(self._quiet, of_save=True))
+        for member in self.members.values():
+            if was_the_save:
+                member.quiet = 0.0
+            else:
                 member.forget_rhythm()
-            self._quiet = 0.0
+        self._quiet, self._save_seems_over = 0.0, was_the_save
 
     def _remember_pause(self) -> None:
         quiet = min((member.quiet for member in self.members.values()), default=0.0)
-        if quiet < self._quiet and self._quiet >= PAUSE and not self._was_stopped:
-            self._pauses.append(_Pause(self._quiet, self._save_is_open))
+        if quiet < self._quiet and PAUSE_FACTOR * self._quiet > self._usual and not self._was_stopped:
+            self._pauses.append(_Pause(self._quiet, self._save_began is not None))
         if quiet < self._quiet:
             self._was_stopped = False
+        if quiet == 0.0:
+            self._save_seems_over = False
         self._was_stopped |= any("T" in member.states for member in self.members.values()) and quiet > 0
         self._quiet = quiet
 
-    def _remember_save(self, at: datetime, *, begins: bool) -> None:
-        """A save is over when every member has worked after it."""
-        if self._saved_at is not None and self._save_is_open:
-            since = self._saved_at + (timedelta(0) if begins else BACK_AFTER)
-            if all(member.last_active > since for member in self.members.values()):
-                self._saves, self._save_is_open = self._saves + 1, False
-        if begins:
-            self._saved_at, self._save_is_open = at, True
+    def _remember_save(self, at: datetime, *, appeared: bool, wrote: bool) -> None:
+        """
+        A save is over when every member has worked after it. One that is written for a minute is one, though members
+        work meanwhile; files that appear `SHORTEST` after it began are of another.
+        """
+        if self._save_began is not None and self._saved_at is not None:
+            goes_on = wrote or (appeared and at - self._save_began < SHORTEST)
+            since = self._saved_at + (timedelta(0) if appeared else BACK_AFTER)
+            if not goes_on and all(member.last_active > since for member in self.members.values()):
+                self._saves, self._save_began = self._saves + 1, None
+        if appeared or wrote:
+            self._saved_at, self._save_began = at, self._save_began or at
 
     def _silence(self, at: datetime) -> Silence | None:
         """The same one until a member works: a sample that shows nothing ends no silence."""
@@ -233,10 +252,10 @@ class GangRhythm:
         members = self.members
         if not members or not _all_stopped_working(list(members.values())):
             return None
-        if self._save_is_open and self._saves < SAVES_KNOWN:
+        if self._save_began is not None and self._saves < SAVES_KNOWN:
             return None  # it may be a save, and too few are known
         since = max(member.last_active for member in members.values())
-        allowed = self._allowed(of_save=self._save_is_open)
+        allowed = self._allowed(of_save=self._save_began is not None)
         if self._quiet < allowed:
             return None
         silent = tuple(
@@ -251,10 +270,22 @@ class GangRhythm:
         return self._allowed(of_save=False)
 
     def _allowed(self, *, of_save: bool) -> float:
-        gap = max((member.rhythm.gap for member in self.members.values() if member.rhythm), default=0.0)
         pauses = [pause.seconds for pause in self._pauses if of_save or not pause.of_save]
-        usual = max(SHORTEST.total_seconds(), PERIODS * self.period + 2, 2 * gap)
-        return max([usual, *(PAUSE_FACTOR * seconds for seconds in pauses)])
+        return max([self._usual, *(PAUSE_FACTOR * seconds for seconds in pauses)])
+
+    @property
+    def _usual(self) -> float:
+        """Seconds without work that its rhythm allows, without any pause."""
+        gap = max((member.rhythm.gap for member in self.members.values() if member.rhythm), default=0.0)
+        return max(SHORTEST.total_seconds(), PERIODS * self.period + 2, 2 * gap)
+
+
+def cannot_go_on(silence: Silence) -> bool:
+    """
+    Whether a rank is stopped or has ended, so that the others wait for it until somebody acts. Any other silence may
+    end by itself: late data, a slow file server and an evaluation that only computes look like a hang.
+    """
+    return any("T" in member.states or set(member.states) == {"Z"} for member in silence.members)
 
 
 def _all_stopped_working(members: Sequence[MemberRhythm]) -> bool:

@@ -19,7 +19,7 @@ from healthd.core.config import HangPolicy
 from healthd.core.node.quarantine import read_record, repaired_at
 from healthd.core.recovery.foreign_signs import Effect, Sign
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, deletion_asked_at, index_of, members, with_seats
-from healthd.core.recovery.progress import NO_PROGRESS, has_rhythm, silence_allowed
+from healthd.core.recovery.progress import NO_PROGRESS, has_rhythm, is_past_waiting, silence_allowed
 from healthd.core.recovery.suspicion import hang_cause
 from healthd.core.recovery.terms import Terms
 
@@ -308,14 +308,15 @@ def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datet
     """
     A hang is also found when some members have finished: members that wait for them wait for ever.
 
-    Silent members are believed once the gang has saved a few times: by then its usual pauses are known.
+    Silent members are believed once the gang has saved a few times: by then its usual pauses are known. Most silences
+    end by themselves, so they have to last.
     """
     root = view.root
     if root is None or not policy.enabled or len(present) < root.world:
         return None
     if {pod.status.phase for pod in present} - {"Succeeded"} != {"Running"}:
         return None
-    if view.silence is not None and has_rhythm(root.progress):
+    if view.silence is not None and has_rhythm(root.progress) and is_past_waiting(view.silence, policy, now):
         return hang_cause(view.silence, root.progress.step, view.terms, now)
     allowed, is_known = silence_allowed(root.progress, policy, root.attempt), has_rhythm(root.progress)
     signs = [root.progress.at, view.last_activity, root.started_at]

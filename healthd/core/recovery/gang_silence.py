@@ -19,7 +19,7 @@ from healthd.core.api.recoveries import HangSuspect
 from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.describe import who_holds_up
 from healthd.core.hang.evidence import RankEvidence
-from healthd.core.hang.pod_evidence import pod_evidence, waits_for_io
+from healthd.core.hang.pod_evidence import is_stopped, pod_evidence, waits_for_io
 from healthd.core.hang.silence import SHORTEST, Silence, SilentMember
 from healthd.core.hang.suspicion import suspects_of
 from healthd.core.hang.vote import vote
@@ -203,7 +203,7 @@ def _doubt(view: GangView, reports: Sequence[_Report], now: datetime) -> str:
 
 
 def _member(report: _Report, root: Root) -> SilentMember:
-    states = "D" if waits_for_io(report.rhythm) else ""
+    states = "T" if is_stopped(report.rhythm) else "D" if waits_for_io(report.rhythm) else ""
     return SilentMember(rank=_name(report, root), state=report.rhythm.state, last_active=report.since, states=states)
 
 

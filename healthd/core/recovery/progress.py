@@ -11,6 +11,7 @@ import msgspec
 
 from healthd.core.api import ChosenCheckpoint
 from healthd.core.config import HangPolicy
+from healthd.core.hang.silence import Silence, cannot_go_on
 from healthd.core.untrusted import AttemptNumber, Moment, Step
 
 KEPT_INTERVALS = 16
@@ -75,3 +76,8 @@ def silence_allowed(progress: Progress, policy: HangPolicy, attempt: int) -> tim
         return max(policy.floor, policy.first_step)
     allowed = max(policy.floor, timedelta(seconds=policy.factor * max(progress.intervals)))
     return allowed if progress.attempt == attempt else max(allowed, policy.first_step)
+
+
+def is_past_waiting(silence: Silence, policy: HangPolicy, now: datetime) -> bool:
+    """Whether *silence* is reason enough for a restart, where that is allowed: it cannot end by itself, or is long."""
+    return cannot_go_on(silence) or now - silence.since >= policy.floor

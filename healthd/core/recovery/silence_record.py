@@ -15,7 +15,7 @@ import msgspec
 from healthd.core.api import Pod
 from healthd.core.api.health import MemberState
 from healthd.core.config.gangs import HangPolicy, SilenceMode
-from healthd.core.hang.silence import Silence, SilentMember
+from healthd.core.hang.silence import Silence, SilentMember, cannot_go_on
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, members
 from healthd.core.recovery.gang_silence import QUIET, ObservedSilence, mode_of, ranks, rhythm_of
 from healthd.core.recovery.progress import has_rhythm, silence_allowed
@@ -60,8 +60,8 @@ def members_of(record: Silence, root: Root) -> int:
     return max(root.world, len(record.members)) if len(record.members) == MOST_STORED else len(record.members)
 
 
-def what_follows(root: Root, policy: HangPolicy, doubt: str = "") -> str:
-    """What healthd does about a gang that hangs, for a person."""
+def what_follows(root: Root, policy: HangPolicy, silence: Silence, doubt: str = "") -> str:
+    """What healthd does about *silence*, the hang of a gang, for a person."""
     saves = has_rhythm(root.progress)
     if mode_of(root, policy) is not SilenceMode.RESTART:
         most = silence_allowed(root.progress, policy, root.attempt).total_seconds()
@@ -70,7 +70,11 @@ def what_follows(root: Root, policy: HangPolicy, doubt: str = "") -> str:
         return f"healthd does nothing about it ({set_by} is tell){by_clock}"
     if not saves:
         return "it is restarted once its usual pauses are known, by its saves"
-    return f"it is not restarted yet: {doubt}" if doubt else "it is restarted"
+    if doubt:
+        return f"it is not restarted yet: {doubt}"
+    if cannot_go_on(silence):
+        return "it is restarted"
+    return f"it is restarted when that has lasted for {policy.floor.total_seconds():.0f} s (hang.floor)"
 
 
 def _ended(before: Silence, view: GangView, root: Root, now: datetime) -> Silence | None:

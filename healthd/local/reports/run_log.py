@@ -25,8 +25,9 @@ from healthd.core.api import (
     Pod,
     Recovery,
 )
+from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.describe import who_holds_up, why_hang
-from healthd.core.hang.silence import Silence
+from healthd.core.hang.silence import Silence, cannot_go_on
 from healthd.core.hang.straggler_text import minutes
 from healthd.core.hang.straggler_text import sentence_of as straggler_sentence
 from healthd.core.hang.stragglers import Straggler
@@ -192,7 +193,7 @@ class RunLog:
                 **more,
             )
 
-    async def silent(self, silence: Silence, *, restarts: bool) -> None:
+    async def silent(self, silence: Silence, *, policy: HangPolicy) -> None:
         """Log a hang when it begins and when it is over, and record it for `healthd explain`."""
         await self._annotate(ANNOTATION_SILENCE, msgspec.json.encode(silence).decode())
         if silence.was_stopped:
@@ -203,10 +204,10 @@ class RunLog:
             return
         text = f"the run hangs: {why_hang(silence)}"
         states = {member.rank: member.state.value for member in silence.members}
-        note = await self._way_out_of_hang(restarts=restarts)
+        note = await self._way_out_of_hang(silence, policy)
         log.warning("run.hangs", text=text, note=note, since=silence.since.isoformat(), ranks=states)
 
-    async def located(self, silence: Silence, record: HangRecord, *, restarts: bool) -> None:
+    async def located(self, silence: Silence, record: HangRecord, *, policy: HangPolicy) -> None:
         """Log and notify who holds up the others in *silence*, or why no rank is named, and record it for explain."""
         text = "; ".join(filter(None, [who_holds_up(record.location), await self._suspected_before(record)]))
         suspects = [suspect.rank for suspect in record.location.suspects]
@@ -214,7 +215,7 @@ class RunLog:
         log_it("run.hang_located", text=text, suspects=suspects, since=silence.since.isoformat())
         why = why_hang(silence)
         named = ",".join(map(str, suspects)) or None
-        message, hint = f"the run hangs: {why}; {text}", await self._way_out_of_hang(restarts=restarts)
+        message, hint = f"the run hangs: {why}; {text}", await self._way_out_of_hang(silence, policy)
         self._notify(RunMessageKind.HANG, message, why=f"{why}; {text}", hint=hint, suspects=named)
         await self._annotate(ANNOTATION_HANG, encoded(record))
 
@@ -244,9 +245,11 @@ class RunLog:
         with suppress(ClusterError):  # the line in the log is what matters
             await self._cluster.patch(Job, self._spec.name, note, namespace=NAMESPACE)
 
-    async def _way_out_of_hang(self, *, restarts: bool) -> str:
-        if restarts:
-            when = "now" if await self._has_rhythm() else "once its usual pauses are known, by its saves"
+    async def _way_out_of_hang(self, silence: Silence, policy: HangPolicy) -> str:
+        if policy.silence is SilenceMode.RESTART:
+            when = "now" if cannot_go_on(silence) else f"when that has lasted for {spoken(policy.floor)}"
+            if not await self._has_rhythm():
+                when = "once its usual pauses are known, by its saves"
             return f"it is restarted {when} (hang.silence: restart)"
         return f"nothing is done about it; `{self._explain}` shows it, and --hang restart restarts"
 

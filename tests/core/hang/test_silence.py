@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 
 import pytest
 
 from healthd.core.api.health import MemberState
+from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import Silence
 from tests.core.hang.sampled import (
     Gang,
@@ -246,6 +248,81 @@ def test_a_gang_that_saves_while_it_seems_silent_works() -> None:
 
     assert gang.run(300, quiet) is None
     assert gang.run(30, sleeps) is not None
+
+
+def saved(gang: Gang, seconds: int, *behaviour: Second) -> Silence | None:
+    """A save for so many seconds, which changes the folder when it begins and when it is complete. What was seen."""
+    return gang.run(seconds, *behaviour, saves_at=[0, seconds - 1])
+
+
+def test_a_slow_save_is_a_pause_also_where_its_end_is_seen_before_anyone_works() -> None:
+    gang = trained()
+    gang.run(2, writes, sleeps, sleeps, sleeps, saves_at=[0])
+    gang.run(18, sleeps, saves_at=[17])
+    gang.run(200, steps())
+
+    for _ in range(3):
+        assert saved(gang, 20, sleeps) is None
+        gang.run(200, steps())
+
+
+def test_a_gang_that_hangs_soon_after_a_slow_save_is_seen() -> None:
+    gang = trained()
+    for _ in range(3):
+        saved(gang, 20, sleeps)
+        gang.run(100, steps())
+    saved(gang, 20, sleeps)
+    gang.run(20, steps())
+
+    assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
+
+
+def test_one_save_that_is_written_for_half_a_minute_is_one() -> None:
+    gang = trained()
+    gang.run(30, writes)
+    gang.run(200, steps())
+
+    assert gang.run(30, sleeps, saves_at=[0]) is None
+
+
+def test_data_that_are_read_after_a_save_are_work_though_the_save_moved_much_more() -> None:
+    def flushes(_rank: int, _at: int, _dice: random.Random) -> Usage:
+        return Usage(cpu=0.3, switches=5, calls=3000, written=2e8, states="D")
+
+    def loads(_rank: int, _at: int, _dice: random.Random) -> Usage:
+        return Usage(cpu=0.01, calls=16, read=1e6, states="D")
+
+    gang = trained()
+    gang.run(30, flushes)
+    gang.run(90, steps())
+
+    assert gang.run(60, loads) is None
+
+
+def polls_between_steps(period: int, seconds: int) -> Second:
+    """A rank that computes for some seconds of each step, and polls for the rest of it."""
+
+    def second(rank: int, at: int, dice: random.Random) -> Usage:
+        return steps(0.3, cpu=0.5)(rank, at, dice) if at % period < seconds else spins(rank, at, dice)
+
+    return second
+
+
+def test_the_period_of_ranks_that_poll_is_not_taken_for_that_of_their_processor_time() -> None:
+    gang = Gang()
+    assert gang.run(300, polls_between_steps(12, 6)) is None
+
+    assert gang.rhythm.period == 12
+    assert gang.run(20, spins) is None
+
+
+def test_a_long_pause_is_not_forgotten_for_the_short_ones_of_each_step() -> None:
+    gang = Gang()
+    gang.run(200, steps(9))
+    gang.run(90, sleeps)
+    gang.run(300, steps(9))
+
+    assert gang.run(170, sleeps) is None
 
 
 def test_a_sample_that_shows_nothing_ends_no_silence() -> None:

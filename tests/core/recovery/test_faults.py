@@ -474,10 +474,26 @@ QUIET = Silence(
 )
 
 
-def silent(root: Root) -> list[Cause]:
+SAVES = a_root(progress=Progress(step=5, at=NOW, intervals=[60.0, 60.0, 60.0]))
+
+
+def silent(root: Root, states: str = "T", seconds: float = 12) -> list[Cause]:
     """The faults of a gang whose members have fallen silent, and which is to be restarted for that."""
-    view = GangView(root=root, pods=(a_member(0), a_member(1)), nodes=NODES, silence=QUIET, last_activity=NOW)
+    members = (msgspec.structs.replace(QUIET.members[0], states=states),)
+    silence = msgspec.structs.replace(QUIET, since=NOW - timedelta(seconds=seconds), members=members)
+    view = GangView(root=root, pods=(a_member(0), a_member(1)), nodes=NODES, silence=silence, last_activity=NOW)
     return find_faults(view, HANG, NOW)
+
+
+@pytest.mark.parametrize("states", ["", "S", "SSR", "D", "SZ"])
+def test_members_that_may_go_on_by_themselves_are_waited_for(states: str) -> None:
+    assert silent(SAVES, states, HANG.floor.total_seconds() - 1) == []
+    assert [cause.kind for cause in silent(SAVES, states, HANG.floor.total_seconds())] == [CauseKind.HANG]
+
+
+@pytest.mark.parametrize("states", ["T", "ST", "Z"])
+def test_members_that_cannot_go_on_are_not_waited_for(states: str) -> None:
+    assert [cause.kind for cause in silent(SAVES, states)] == [CauseKind.HANG]
 
 
 def test_a_gang_whose_members_have_fallen_silent_hangs_whatever_its_checkpoints_say() -> None:

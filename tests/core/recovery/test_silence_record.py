@@ -161,11 +161,22 @@ RESTARTED = GangOptions(restart=True, hang=SilenceMode.RESTART)
             "healthd does nothing about it (healthd.dev/hang is tell)",
         ),
         (a_root(options=RESTARTED), "", "it is restarted once its usual pauses are known, by its saves"),
-        (a_root(options=RESTARTED, progress=RHYTHM), "", "it is restarted"),
+        (
+            a_root(options=RESTARTED, progress=RHYTHM),
+            "",
+            "it is restarted when that has lasted for 1800 s (hang.floor)",
+        ),
         (a_root(options=RESTARTED, progress=RHYTHM), "it is old", "it is not restarted yet: it is old"),
     ],
 )
 def test_what_follows_is_said(root: Root, doubt: str, text: str) -> None:
     policy = HangPolicy(floor=timedelta(minutes=30))
 
-    assert what_follows(root, policy, doubt) == text
+    assert what_follows(root, policy, RECORD, doubt) == text
+
+
+def test_a_gang_of_which_a_rank_is_stopped_is_restarted_at_once() -> None:
+    stopped = SilentMember(rank="1", state=MemberState.SILENT, last_active=ago(60), states="ST")
+    silence = msgspec.structs.replace(RECORD, members=(stopped,))
+
+    assert what_follows(a_root(options=RESTARTED, progress=RHYTHM), HangPolicy(), silence) == "it is restarted"

@@ -15,6 +15,7 @@ from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.core.api import ANNOTATION_PROGRESS, Cause, HangSuspect, Job, Recovery
 from healthd.core.api.health import MemberState
 from healthd.core.api.model import CauseKind
+from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.evidence import ProcessEvidence, RankEvidence, TaskState
 from healthd.core.hang.silence import Silence, SilentMember
 from healthd.core.hang.vote import vote
@@ -30,6 +31,8 @@ from tests.fakes import START, ManualClock, counting_uids
 
 MEMBER = SilentMember(rank="0", state=MemberState.SILENT, last_active=START, states="S")
 SILENCE = Silence(since=START, seen_at=START + timedelta(seconds=12), allowed=12, period=2, members=(MEMBER,))
+RESTARTS = HangPolicy(silence=SilenceMode.RESTART)
+SAVED = Progress(step=9, intervals=[60, 60, 60])
 SLEEPS, STOPPED = (ProcessEvidence(state) for state in (TaskState.SLEEPING, TaskState.STOPPED))
 
 
@@ -68,8 +71,8 @@ async def test_the_suspect_is_logged_notified_and_recorded(run: Run) -> None:
     await run.begin()
     record = a_record(SLEEPS, SLEEPS, STOPPED, SLEEPS)
     with capture_logs() as logs:
-        await run.log.silent(SILENCE, restarts=False)
-        await run.log.located(SILENCE, record, restarts=False)
+        await run.log.silent(SILENCE, policy=HangPolicy())
+        await run.log.located(SILENCE, record, policy=HangPolicy())
 
     named = "rank 2 on slot-2 holds up the others (90% sure): its process is stopped"
     assert [event["event"] for event in logs] == ["run.hangs", "run.hang_located"]
@@ -82,14 +85,20 @@ async def test_the_suspect_is_logged_notified_and_recorded(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("progress", "when"),
-    [(NO_PROGRESS, "once its usual pauses are known, by its saves"), (Progress(step=9, intervals=[60, 60, 60]), "now")],
+    ("progress", "states", "when"),
+    [
+        (NO_PROGRESS, "S", "once its usual pauses are known, by its saves"),
+        (SAVED, "S", "when that has lasted for 10 min"),
+        (SAVED, "T", "now"),
+        (SAVED, "Z", "now"),
+    ],
 )
-async def test_it_is_said_whether_the_restart_comes_now(run: Run, progress: Progress, when: str) -> None:
+async def test_it_is_said_when_the_restart_comes(run: Run, progress: Progress, states: str, when: str) -> None:
     await run.begin(progress)
+    silence = msgspec.structs.replace(SILENCE, members=(msgspec.structs.replace(MEMBER, states=states), MEMBER))
     with capture_logs() as logs:
-        await run.log.silent(SILENCE, restarts=True)
-        await run.log.located(SILENCE, a_record(SLEEPS, SLEEPS, STOPPED, SLEEPS), restarts=True)
+        await run.log.silent(silence, policy=RESTARTS)
+        await run.log.located(silence, a_record(SLEEPS, SLEEPS, STOPPED, SLEEPS), policy=RESTARTS)
 
     hint = f"it is restarted {when} (hang.silence: restart)"
     assert (logs[0]["note"], run.notified[0]["hint"]) == (hint, hint)
@@ -102,7 +111,7 @@ async def test_a_slot_that_was_suspected_before_is_named(run: Run) -> None:
     status = {"status": {"causes": msgspec.to_builtins([hang])}}
     await run.cluster.patch(Recovery, "train-1", status, namespace=NAMESPACE, subresource="status")
     with capture_logs() as logs:
-        await run.log.located(SILENCE, a_record(SLEEPS, SLEEPS, STOPPED, SLEEPS), restarts=True)
+        await run.log.located(SILENCE, a_record(SLEEPS, SLEEPS, STOPPED, SLEEPS), policy=RESTARTS)
 
     assert "suspected before in hangs that led to a restart: slot-2 (1 time)" in str(logs[0]["text"])
 
@@ -110,7 +119,7 @@ async def test_a_slot_that_was_suspected_before_is_named(run: Run) -> None:
 async def test_without_a_suspect_the_notification_has_the_reason(run: Run) -> None:
     await run.begin()
     with capture_logs() as logs:
-        await run.log.located(SILENCE, a_record(SLEEPS, SLEEPS), restarts=True)
+        await run.log.located(SILENCE, a_record(SLEEPS, SLEEPS), policy=RESTARTS)
 
     assert logs[0]["text"] == "no rank is named: no rank differs from the others in what is known of them"
     assert "HEALTHD_SUSPECTS" not in variables(run.notified[0])
@@ -119,17 +128,17 @@ async def test_without_a_suspect_the_notification_has_the_reason(run: Run) -> No
 
 async def test_the_end_of_a_hang_keeps_its_record_and_a_later_hang_has_its_own(run: Run) -> None:
     await run.begin()
-    await run.log.silent(SILENCE, restarts=False)
-    await run.log.located(SILENCE, a_record(STOPPED, SLEEPS, SLEEPS), restarts=False)
-    await run.log.silent(msgspec.structs.replace(SILENCE, ended_at=START + timedelta(minutes=1)), restarts=False)
+    await run.log.silent(SILENCE, policy=HangPolicy())
+    await run.log.located(SILENCE, a_record(STOPPED, SLEEPS, SLEEPS), policy=HangPolicy())
+    await run.log.silent(msgspec.structs.replace(SILENCE, ended_at=START + timedelta(minutes=1)), policy=HangPolicy())
     kept = await run.record()
-    await run.log.silent(msgspec.structs.replace(SILENCE, since=START + timedelta(minutes=9)), restarts=False)
+    await run.log.silent(msgspec.structs.replace(SILENCE, since=START + timedelta(minutes=9)), policy=HangPolicy())
 
     assert kept is not None
     assert await run.record() is None
 
 
 async def test_a_run_whose_record_is_gone_is_notified_all_the_same(run: Run) -> None:
-    await run.log.located(SILENCE, a_record(STOPPED, SLEEPS, SLEEPS), restarts=False)
+    await run.log.located(SILENCE, a_record(STOPPED, SLEEPS, SLEEPS), policy=HangPolicy())
 
     assert len(run.notified) == 1
