@@ -17,7 +17,7 @@ import msgspec
 
 from healthd.core.api.health import MemberState
 from healthd.core.api.recoveries import LONGEST_DOING, HangSuspect
-from healthd.core.hang.rhythm import Activity, Rhythm, classify, learn
+from healthd.core.hang.rhythm import LEARNED_FROM, Activity, Rhythm, classify, learn
 from healthd.core.hang.samples import KEPT, Rates, SampleRing, Usage, rates
 from healthd.core.printable import printable
 from healthd.core.untrusted import Moment
@@ -38,9 +38,13 @@ BACK_AFTER = timedelta(seconds=1)
 """A member that works later than this after a save was seen is back from it: a sample may show both."""
 LATE = 3.0
 """Seconds between two samples, beyond which they say nothing: the machine slept, or healthd had no processor."""
+WORK = 0.02
+"""Cores. Threads in the background of a rank that waits use less."""
 LEARN_EVERY = timedelta(seconds=15)
 LEARN_AGAIN = timedelta(minutes=1)
 """The same, once a rhythm is known."""
+YOUNG = timedelta(minutes=10)
+"""A rhythm that is known for less may be that of loading and compiling, which are steady for minutes."""
 
 
 class SilentMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -85,9 +89,13 @@ class MemberRhythm:
         """Seconds in which it was seen to do nothing since it last worked. Unseen time does not count."""
         self.states = ""
         self.wrote_much = False
+        self.does_other_work = False
+        """By its newest sample: what seemed a silence was none."""
         self._activity: Activity | None = None
         self._before: tuple[datetime, Usage] | None = None
         self._learned_at = at
+        self._known_at = at
+        """When the first rhythm was learned."""
         self._learns_from = 0
         """The newest samples that show the present rhythm."""
 
@@ -100,10 +108,15 @@ class MemberRhythm:
             return MemberState.WORKING
         return MemberState.WAITING if self._activity is Activity.SPINNING else MemberState.SILENT
 
+    @property
+    def polls(self) -> bool:
+        """Whether it uses a processor, and does nothing else that is usual."""
+        return self._activity is Activity.SPINNING
+
     def observe(self, usage: Usage | None, at: datetime) -> None:
         """Take a sample. None: it could not be read."""
         before, self._before = self._before, (at, usage) if usage is not None else None
-        self._activity, self.wrote_much = None, False
+        self._activity, self.wrote_much, self.does_other_work = None, False, False
         if usage is None or before is None:
             return
         seconds = (at - before[0]).total_seconds()
@@ -133,12 +146,24 @@ class MemberRhythm:
             self.quiet += seconds
 
     def _learn(self, at: datetime) -> None:
-        """Learn anew now and then, but never from a silence."""
+        """Learn anew now and then, but never from a silence. What follows a start is no silence if it is work."""
         every = LEARN_AGAIN if self.rhythm else LEARN_EVERY
-        if at - self._learned_at < every or self.quiet > (self.rhythm.gap if self.rhythm else 0.0) + 1:
+        if at - self._learned_at < every:
             return
         self._learned_at = at
-        self.rhythm = learn(self.ring, self._learns_from) or self.rhythm
+        if self.rhythm is None:
+            self.rhythm, self._known_at = learn(self.ring, self._learns_from), at
+        elif self.quiet <= self.rhythm.gap + 1:
+            self.rhythm = learn(self.ring, self._learns_from) or self.rhythm
+        elif at - self._known_at < YOUNG:
+            self._learn_other_work(at)
+
+    def _learn_other_work(self, at: datetime) -> None:
+        """Of a member that seems silent: it works if it uses a processor and does two other things beside it."""
+        known = learn(self.ring, min(int(self.quiet), self._learns_from))
+        if known is not None and known.tells_spinning and known.means.get("cpu", 0.0) >= WORK:
+            self.rhythm, self.quiet, self.last_active = known, 0.0, at
+            self._learns_from, self.does_other_work = LEARNED_FROM, True
 
 
 def _is_starved(activity: Activity, states: str) -> bool:
@@ -149,6 +174,8 @@ def _is_starved(activity: Activity, states: str) -> bool:
 class _Pause(NamedTuple):
     seconds: float
     of_save: bool
+    polled: frozenset[str]
+    """The members that used a processor meanwhile. A silence in which others do is not this pause again."""
 
 
 class GangRhythm:
@@ -165,6 +192,8 @@ class GangRhythm:
         self._save_seems_over = False
         """A file appeared after a silence that began with this save, and no member has worked since."""
         self._quiet = 0.0
+        self._polled = frozenset[str]()
+        """In the present time without work."""
         self._was_stopped = False
         self._present: Silence | None = None
 
@@ -210,7 +239,7 @@ class GangRhythm:
             return
         was_the_save = self._save_began is not None and not self._save_seems_over
         if was_the_save:
-            self._pauses.append(_Pause(self._quiet, of_save=True))
+            self._pauses.append(_Pause(self._quiet, of_save=True, polled=self._polled))
         for member in self.members.values():
             if was_the_save:
                 member.quiet = 0.0
@@ -220,13 +249,17 @@ class GangRhythm:
 
     def _remember_pause(self) -> None:
         quiet = min((member.quiet for member in self.members.values()), default=0.0)
-        if quiet < self._quiet and PAUSE_FACTOR * self._quiet > self._usual and not self._was_stopped:
-            self._pauses.append(_Pause(self._quiet, self._save_began is not None))
+        was_work = any(member.does_other_work for member in self.members.values())
+        is_over = quiet < self._quiet and not was_work and not self._was_stopped
+        if is_over and PAUSE_FACTOR * self._quiet > self._usual:
+            self._pauses.append(_Pause(self._quiet, self._save_began is not None, self._polled))
         if quiet < self._quiet:
             self._was_stopped = False
         if quiet == 0.0:
             self._save_seems_over = False
         self._was_stopped |= any("T" in member.states for member in self.members.values()) and quiet > 0
+        if quiet:
+            self._polled = frozenset(rank for rank, member in self.members.items() if member.polls)
         self._quiet = quiet
 
     def _remember_save(self, at: datetime, *, appeared: bool, wrote: bool) -> None:
@@ -255,7 +288,9 @@ class GangRhythm:
         if self._save_began is not None and self._saves < SAVES_KNOWN:
             return None  # it may be a save, and too few are known
         since = max(member.last_active for member in members.values())
-        allowed = self._allowed(of_save=self._save_began is not None)
+        allowed = self._usual
+        if not any(_cannot_go_on(member.states) for member in members.values()):
+            allowed = self._allowed(of_save=self._save_began is not None, polled=self._polled)
         if self._quiet < allowed:
             return None
         silent = tuple(
@@ -269,9 +304,11 @@ class GangRhythm:
         """Seconds without work that its rhythm allows, where they do not begin with a save."""
         return self._allowed(of_save=False)
 
-    def _allowed(self, *, of_save: bool) -> float:
-        pauses = [pause.seconds for pause in self._pauses if of_save or not pause.of_save]
-        return max([self._usual, *(PAUSE_FACTOR * seconds for seconds in pauses)])
+    def _allowed(self, *, of_save: bool, polled: frozenset[str] | None = None) -> float:
+        """*polled*: the members that poll now. None: whoever does."""
+        pauses = (pause for pause in self._pauses if of_save or not pause.of_save)
+        alike = (pause.seconds for pause in pauses if polled is None or pause.polled == polled)
+        return max([self._usual, *(PAUSE_FACTOR * seconds for seconds in alike)])
 
     @property
     def _usual(self) -> float:
@@ -285,7 +322,11 @@ def cannot_go_on(silence: Silence) -> bool:
     Whether a rank is stopped or has ended, so that the others wait for it until somebody acts. Any other silence may
     end by itself: late data, a slow file server and an evaluation that only computes look like a hang.
     """
-    return any("T" in member.states or set(member.states) == {"Z"} for member in silence.members)
+    return any(_cannot_go_on(member.states) for member in silence.members)
+
+
+def _cannot_go_on(states: str) -> bool:
+    return "T" in states or set(states) == {"Z"}
 
 
 def _all_stopped_working(members: Sequence[MemberRhythm]) -> bool:

@@ -325,6 +325,46 @@ def test_a_long_pause_is_not_forgotten_for_the_short_ones_of_each_step() -> None
     assert gang.run(170, sleeps) is None
 
 
+def test_a_rank_that_is_stopped_is_no_pause_however_long_the_pauses_of_the_gang_are() -> None:
+    gang = trained()
+    gang.run(100, sleeps)
+    gang.run(200, steps())
+
+    assert after(gang.run(30, is_stopped, sleeps, sleeps, sleeps)) <= timedelta(seconds=15)
+
+
+def test_a_pause_in_which_one_rank_waits_for_data_says_nothing_of_another_rank() -> None:
+    gang = trained()
+    gang.run(100, sleeps, spins, spins, spins)
+    gang.run(200, steps())
+
+    assert gang.run(30, sleeps, spins, spins, spins) is None
+    gang.run(200, steps())
+    assert after(gang.run(30, spins, sleeps, spins, spins)) <= timedelta(seconds=15)
+
+
+COMPILES = steps(cpu=1.5, switches=3, faults=2500, calls=5)
+TRAINS_LIGHTLY = steps(cpu=0.2, switches=8, faults=20, calls=2)
+
+
+def test_the_steps_after_a_long_compilation_are_learned_though_they_are_much_less_work() -> None:
+    gang = Gang()
+    gang.run(100, COMPILES)
+    gang.run(130, TRAINS_LIGHTLY)
+
+    assert gang.run(300, TRAINS_LIGHTLY) is None
+    assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
+
+
+@pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
+def test_a_hang_soon_after_the_start_is_not_taken_for_other_work(hang: tuple[Second, ...]) -> None:
+    gang = Gang()
+    gang.run(100, steps())
+
+    assert gang.run(900, *hang) is not None
+    assert gang.silences[-1] is not None
+
+
 def test_a_sample_that_shows_nothing_ends_no_silence() -> None:
     gang = trained()
     silence = gang.run(30, sleeps)
