@@ -118,6 +118,8 @@ class Job:
         """Its data come from a disk of the node: its control group shows them."""
         self._background = dice.uniform(0, 0.01)
         self._slowed = 1.0
+        self.victim = -1
+        """The rank that hangs."""
         self._save = dice.choice(["rank 0 writes", "all write", "flush", "flush", "in the background"])
         self._save_takes = spread_evenly(dice, 1.5, 90.0)
         self._evaluates = dice.choice(["all", "rank 0 reads", "rank 0 computes", "all on the GPU"])
@@ -372,9 +374,11 @@ class Job:
 
     def hang(self, kind: str) -> Iterator[Second]:
         """One rank stops, and the others wait for it, without end."""
-        victim = self.dice.randrange(self.count)
+        self.victim = self.dice.randrange(self.count)
         while True:
-            yield Second([self._hung(kind) if rank == victim else self.waits() for rank in range(self.count)], kind)
+            yield Second(
+                [self._hung(kind) if rank == self.victim else self.waits() for rank in range(self.count)], kind
+            )
 
     def _hung(self, kind: str) -> Rank:
         match kind:

@@ -111,7 +111,17 @@ def injected(count: int, seed: int, make: MakeJob) -> dict[str, Any]:
     """Hangs, each at a random moment of a life."""
     found = [one_hang(make(seed + 10 * number), HANGS[number % len(HANGS)]) for number in range(count)]
     short, long_ = ([each for each in found if (each["period"] <= 2) is is_short] for is_short in (True, False))
-    return {"periods up to 2 s": delays(short), "longer periods": delays(long_), "late": late(found)}
+    figures = {"periods up to 2 s": delays(short), "longer periods": delays(long_), "late": late(found)}
+    return {
+        **figures,
+        "the node by control groups alone": {w: nodes(found, polls=w == "poll") for w in ("poll", "sleep")},
+    }
+
+
+def nodes(found: Sequence[dict[str, Any]], *, polls: bool) -> dict[str, int]:
+    """Of hangs that the controller saw, where ranks that wait poll, or sleep: whether it named the right node."""
+    seen = [each for each in found if each["pods"] is not None and each["polls"] is polls]
+    return {"seen": len(seen)} | {name: sum(each[name] for each in seen) for name in ("right", "wrong")}
 
 
 def one_hang(job: Job, kind: str) -> dict[str, Any]:
@@ -139,7 +149,8 @@ def one_hang(job: Job, kind: str) -> dict[str, Any]:
                 if begun is not None and judge.reports:
                     seen[name] = round((sample.at - begun).total_seconds(), 1)
         if begun is not None and (None not in seen.values() or sample.at - begun > timedelta(seconds=GIVES_UP)):
-            return {**what, **seen}
+            named = [each.member for each in pods.reports[0].suspects] if pods.reports else []
+            return {**what, **seen, "right": named == [str(job.victim)], "wrong": named not in ([], [str(job.victim)])}
 
 
 def delays(found: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -60,6 +60,8 @@ class Rhythm(NamedTuple):
 
     means: Mapping[str, float]
     """The usual rate of each signal that tells something, per second."""
+    floors: Mapping[str, float]
+    """The rates below which each of them has stopped."""
     highest: Rates
     """The highest sample of each signal."""
     moved: float
@@ -90,7 +92,8 @@ def learn(ring: SampleRing, count: int, interval: float = 1.0) -> Rhythm | None:
         return None
     highest = Rates(*(max(ring.newest(name, window)) for name in Rates._fields))
     moved = _least([a + b for a, b in zip(ring.newest("read", window), ring.newest("written", window), strict=True)])
-    rhythm = Rhythm(means, highest, moved, 0.0, 0.0)
+    floors = {name: max(SHARE * mean, NOISE[name]) for name, mean in means.items()}
+    rhythm = Rhythm(means, floors, highest, moved, 0.0, 0.0)
     *stretches, present = _stretches(ring, window, rhythm)
     gap = sorted([0, 0, *stretches])[-2]
     if present > gap + 1:
@@ -103,13 +106,12 @@ def classify(sample: Rates, rhythm: Rhythm) -> Activity:
     """What one sample of a member shows, by what is usual for it."""
     if _loads_or_saves(sample, rhythm):
         return Activity.WORKING
-    running = {name for name, mean in rhythm.means.items() if getattr(sample, name) >= max(SHARE * mean, NOISE[name])}
-    others = rhythm.means.keys() - {"cpu"}
-    if "cpu" in rhythm.means and "cpu" not in running:
+    floors = rhythm.floors
+    if "cpu" in floors and sample.cpu < floors["cpu"]:
         return Activity.IDLE
-    if others and 2 * len(running & others) >= len(others):
-        return Activity.WORKING
-    if not others:
+    others = len(floors) - ("cpu" in floors)
+    running = sum(getattr(sample, name) >= floor for name, floor in floors.items() if name != "cpu")
+    if 2 * running >= others:
         return Activity.WORKING
     return Activity.SPINNING if sample.cpu >= NOISE["cpu"] else Activity.IDLE
 

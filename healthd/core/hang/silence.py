@@ -208,7 +208,9 @@ class GangRhythm:
         for rank in self.members.keys() - usages.keys():
             del self.members[rank]
         for rank, usage in usages.items():
-            self.members.setdefault(rank, MemberRhythm(at, self._kept)).observe(usage, at)
+            if rank not in self.members:
+                self.members[rank] = MemberRhythm(at, self._kept)
+            self.members[rank].observe(usage, at)
         self._remember_pause()
         self._remember_save(at, appeared=saves, wrote=any(member.wrote_much for member in self.members.values()))
         return self._silence(at)
