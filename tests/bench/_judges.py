@@ -64,9 +64,12 @@ class OfRun:
             self.reports.append(silence)
         self.silence = silence
         is_asked = silence is not None and sample.at - silence.seen_at >= ASKED and has_rhythm(self._progress)
-        if silence is not None and is_asked and is_past_waiting(silence, POLICY, sample.at):
+        if silence is not None and is_asked and self._is_past_waiting(silence, sample):
             self.restarts.append(sample.at)
             self._forget()
+
+    def _is_past_waiting(self, silence: Silence, sample: Sample) -> bool:
+        return is_past_waiting(silence, self._progress, POLICY, sample.attempt, sample.at)
 
     def _forget(self) -> None:
         self.rhythm.restart()
@@ -106,7 +109,8 @@ class OfPods:
             if record.ended_at is None:
                 self.reports.append(record)
         silence = to_restart_for(self._root, seen, POLICY)
-        if silence and has_rhythm(self._root.progress) and is_past_waiting(silence, POLICY, now):
+        progress = self._root.progress
+        if silence and has_rhythm(progress) and is_past_waiting(silence, progress, POLICY, sample.attempt, now):
             self.restarts.append(now)
             self._forget(now)
 

@@ -39,9 +39,9 @@ def waits_for_io(rhythm: PodRhythm) -> bool:
 
 
 def is_stopped(rhythm: PodRhythm) -> bool:
-    """Whether a container of the pod is frozen, or its process is stopped."""
-    evidence = _process(rhythm)
-    return evidence is not None and evidence.state in {TaskState.FROZEN, TaskState.STOPPED}
+    """Whether its process is, as the component `hang-evidence` says."""
+    process = rhythm.activity.process if rhythm.activity is not None else None
+    return process is not None and _state(process) is TaskState.STOPPED
 
 
 def published_process(ranks: Sequence[RankEvidence]) -> PodProcess | None:

@@ -322,9 +322,11 @@ class GangRhythm:
 def cannot_go_on(silence: Silence) -> bool:
     """
     Whether a rank is stopped or has ended, so that the others wait for it until somebody acts. Any other silence may
-    end by itself: late data, a slow file server and an evaluation that only computes look like a hang.
+    end by itself: late data, a slow file server and an evaluation that only computes look like a hang. Where all ranks
+    are stopped, a person did that.
     """
-    return any(_cannot_go_on(member.states) for member in silence.members)
+    stuck = [_cannot_go_on(member.states) for member in silence.members]
+    return any(stuck) and not all(stuck)
 
 
 def _cannot_go_on(states: str) -> bool:

@@ -316,8 +316,9 @@ def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datet
         return None
     if {pod.status.phase for pod in present} - {"Succeeded"} != {"Running"}:
         return None
-    if view.silence is not None and has_rhythm(root.progress) and is_past_waiting(view.silence, policy, now):
-        return hang_cause(view.silence, root.progress.step, view.terms, now)
+    silence = view.silence if has_rhythm(root.progress) else None
+    if silence is not None and is_past_waiting(silence, root.progress, policy, root.attempt, now):
+        return hang_cause(silence, root.progress.step, view.terms, now)
     allowed, is_known = silence_allowed(root.progress, policy, root.attempt), has_rhythm(root.progress)
     signs = [root.progress.at, view.last_activity, root.started_at]
     if not is_known:

@@ -78,6 +78,18 @@ def silence_allowed(progress: Progress, policy: HangPolicy, attempt: int) -> tim
     return allowed if progress.attempt == attempt else max(allowed, policy.first_step)
 
 
-def is_past_waiting(silence: Silence, policy: HangPolicy, now: datetime) -> bool:
-    """Whether *silence* is reason enough for a restart, where that is allowed: it cannot end by itself, or is long."""
-    return cannot_go_on(silence) or now - silence.since >= policy.floor
+ENOUGH_WITNESSES = 2
+"""Independent witnesses who name a rank."""
+
+
+def is_past_waiting(silence: Silence, progress: Progress, policy: HangPolicy, attempt: int, now: datetime) -> bool:
+    """
+    Whether *silence* is reason enough to restart *attempt*, where that is allowed: it cannot end by itself, or is long.
+
+    What was learned before the first save of an attempt may be the rhythm of its start, beside which a job with little
+    work looks silent. So without a save two witnesses have to name a rank.
+    """
+    if cannot_go_on(silence):
+        return True
+    is_named = any(suspect.witnesses >= ENOUGH_WITNESSES for suspect in silence.suspects)
+    return now - silence.since >= policy.floor and (progress.attempt == attempt or is_named)

@@ -24,7 +24,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.health import MemberState
 from healthd.core.api.model import CauseKind, Verdict
-from healthd.core.api.recoveries import LONGEST_MESSAGE
+from healthd.core.api.recoveries import LONGEST_MESSAGE, HangSuspect
 from healthd.core.config import HangPolicy
 from healthd.core.hang.silence import Silence, SilentMember
 from healthd.core.node.quarantine import Record
@@ -477,10 +477,11 @@ QUIET = Silence(
 SAVES = a_root(progress=Progress(step=5, at=NOW, intervals=[60.0, 60.0, 60.0]))
 
 
-def silent(root: Root, states: str = "T", seconds: float = 12) -> list[Cause]:
+def silent(root: Root, states: str = "T", seconds: float = 12, others: str = "S", **more: Any) -> list[Cause]:
     """The faults of a gang whose members have fallen silent, and which is to be restarted for that."""
-    members = (msgspec.structs.replace(QUIET.members[0], states=states),)
-    silence = msgspec.structs.replace(QUIET, since=NOW - timedelta(seconds=seconds), members=members)
+    waits = SilentMember(rank="0", state=MemberState.SILENT, last_active=NOW, states=others)
+    members = (msgspec.structs.replace(QUIET.members[0], states=states), waits)
+    silence = msgspec.structs.replace(QUIET, since=NOW - timedelta(seconds=seconds), members=members, **more)
     view = GangView(root=root, pods=(a_member(0), a_member(1)), nodes=NODES, silence=silence, last_activity=NOW)
     return find_faults(view, HANG, NOW)
 
@@ -489,6 +490,18 @@ def silent(root: Root, states: str = "T", seconds: float = 12) -> list[Cause]:
 def test_members_that_may_go_on_by_themselves_are_waited_for(states: str) -> None:
     assert silent(SAVES, states, HANG.floor.total_seconds() - 1) == []
     assert [cause.kind for cause in silent(SAVES, states, HANG.floor.total_seconds())] == [CauseKind.HANG]
+
+
+def test_a_gang_of_which_all_members_are_stopped_is_waited_for() -> None:
+    assert silent(SAVES, others="T") == []
+
+
+def test_a_silence_before_the_first_save_of_an_attempt_is_believed_if_two_witnesses_name_a_member() -> None:
+    root, long = a_root(attempt=1, progress=SAVES.progress), HANG.floor.total_seconds()
+    named = (HangSuspect(member="1", node="node-1", witnesses=2),)
+
+    assert silent(root, "S", long) == []
+    assert [cause.kind for cause in silent(root, "S", long, suspects=named)] == [CauseKind.HANG]
 
 
 @pytest.mark.parametrize("states", ["T", "ST", "Z"])
@@ -501,7 +514,8 @@ def test_a_gang_whose_members_have_fallen_silent_hangs_whatever_its_checkpoints_
 
     assert cause.kind is CauseKind.HANG
     assert cause.message == (
-        "no rank has worked for 12 s, and the gang's own rhythm allows 12 s: rank 1 is stopped (SIGSTOP)"
+        "no rank has worked for 12 s, and the gang's own rhythm allows 12 s: rank 1 is stopped (SIGSTOP); "
+        "rank 0 sleeps"
     )
 
 

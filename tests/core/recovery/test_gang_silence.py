@@ -18,7 +18,7 @@ from healthd.core.api import (
     Pod,
     PodStatus,
 )
-from healthd.core.api.health import MemberState, PodActivity, PodRhythm
+from healthd.core.api.health import MemberState, PodActivity, PodProcess, PodRhythm
 from healthd.core.api.pods import Container, ContainerResources, Running
 from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import SilenceMode
@@ -295,6 +295,13 @@ class TestWhoHoldsUp:
         assert found is not None
         assert describe(found.silence) == "rank 0 waits for a device or a file system; ranks 1, 2, 3 sleep"
         assert [each.member for each in found.silence.suspects] == ["0"]
+
+    def test_a_rank_whose_process_is_stopped_is_shown_so(self) -> None:
+        stopped = PodActivity(process=PodProcess(state="stopped"))
+        found = seen(four_ranks(*[PodActivity()] * 3, stopped))
+
+        assert found is not None
+        assert [each.states for each in found.silence.members] == ["", "", "", "T"]
 
     def test_where_no_rank_differs_the_reason_is_said(self) -> None:
         found = seen(four_ranks(*[PodActivity()] * 4))

@@ -177,6 +177,7 @@ def test_what_follows_is_said(root: Root, doubt: str, text: str) -> None:
 
 def test_a_gang_of_which_a_rank_is_stopped_is_restarted_at_once() -> None:
     stopped = SilentMember(rank="1", state=MemberState.SILENT, last_active=ago(60), states="ST")
-    silence = msgspec.structs.replace(RECORD, members=(stopped,))
+    waits = SilentMember(rank="0", state=MemberState.SILENT, last_active=ago(60))
+    silence = msgspec.structs.replace(RECORD, members=(stopped, waits))
 
     assert what_follows(a_root(options=RESTARTED, progress=RHYTHM), HangPolicy(), silence) == "it is restarted"
