@@ -482,7 +482,8 @@ def silent(root: Root, states: str = "T", seconds: float = 12, others: str = "S"
     waits = SilentMember(rank="0", state=MemberState.SILENT, last_active=NOW, states=others)
     members = (msgspec.structs.replace(QUIET.members[0], states=states), waits)
     silence = msgspec.structs.replace(QUIET, since=NOW - timedelta(seconds=seconds), members=members, **more)
-    view = GangView(root=root, pods=(a_member(0), a_member(1)), nodes=NODES, silence=silence, last_activity=NOW)
+    pods = (a_member(0, attempt=root.attempt), a_member(1, attempt=root.attempt))
+    view = GangView(root=root, pods=pods, nodes=NODES, silence=silence, last_activity=NOW)
     return find_faults(view, HANG, NOW)
 
 
@@ -514,8 +515,7 @@ def test_a_gang_whose_members_have_fallen_silent_hangs_whatever_its_checkpoints_
 
     assert cause.kind is CauseKind.HANG
     assert cause.message == (
-        "no rank has worked for 12 s, and the gang's own rhythm allows 12 s: rank 1 is stopped (SIGSTOP); "
-        "rank 0 sleeps"
+        "no rank has worked for 12 s, and the gang's own rhythm allows 12 s: rank 1 is stopped (SIGSTOP); rank 0 sleeps"
     )
 
 
