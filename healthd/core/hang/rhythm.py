@@ -116,6 +116,12 @@ def classify(sample: Rates, rhythm: Rhythm) -> Activity:
     return Activity.SPINNING if sample.cpu >= NOISE["cpu"] else Activity.IDLE
 
 
+def is_much_more(rhythm: Rhythm, before: Rhythm) -> bool:
+    """Whether it uses so much more of a processor that *before* would be silence."""
+    usual = before.means.get("cpu", NOISE["cpu"])
+    return rhythm.means.get("cpu", 0.0) * SHARE > usual
+
+
 def _loads_or_saves(sample: Rates, rhythm: Rhythm) -> bool:
     """It moves data as it usually does, or touches more new memory than ever: a new kind of work has begun."""
     moved = sample.read + sample.written

@@ -17,7 +17,7 @@ import msgspec
 
 from healthd.core.api.health import MemberState
 from healthd.core.api.recoveries import LONGEST_DOING, HangSuspect
-from healthd.core.hang.rhythm import LEARNED_FROM, Activity, Rhythm, classify, learn
+from healthd.core.hang.rhythm import LEARNED_FROM, Activity, Rhythm, classify, is_much_more, learn
 from healthd.core.hang.samples import KEPT, Rates, SampleRing, Usage, rates
 from healthd.core.printable import printable
 from healthd.core.untrusted import Moment
@@ -96,6 +96,8 @@ class MemberRhythm:
         self._learned_at = at
         self._known_at = at
         """When the first rhythm was learned."""
+        self._usual_at = at
+        """When as much work as the rhythm shows was last learned."""
         self._learns_from = 0
         """The newest samples that show the present rhythm."""
 
@@ -152,11 +154,18 @@ class MemberRhythm:
             return
         self._learned_at = at
         if self.rhythm is None:
-            self.rhythm, self._known_at = learn(self.ring, self._learns_from), at
+            self.rhythm, self._known_at, self._usual_at = learn(self.ring, self._learns_from), at, at
         elif self.quiet <= self.rhythm.gap + 1:
-            self.rhythm = learn(self.ring, self._learns_from) or self.rhythm
+            self._learn_again(at, self.rhythm)
         elif at - self._known_at < YOUNG:
             self._learn_other_work(at)
+
+    def _learn_again(self, at: datetime, before: Rhythm) -> None:
+        """Much more work than before may be a compilation, beside which the steps after it would look silent."""
+        known = learn(self.ring, self._learns_from)
+        if known is None or (is_much_more(known, before) and at - self._usual_at < YOUNG):
+            return
+        self.rhythm, self._usual_at = known, at
 
     def _learn_other_work(self, at: datetime) -> None:
         """Of a member that seems silent: it works if it uses a processor and does two other things beside it."""

@@ -356,6 +356,21 @@ def test_the_steps_after_a_long_compilation_are_learned_though_they_are_much_les
     assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
 
 
+def test_a_compilation_does_not_make_light_steps_look_silent() -> None:
+    gang = trained(cpu=0.01)
+    assert gang.run(170, COMPILES) is None
+
+    assert gang.run(300, steps(cpu=0.01)) is None
+    assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
+
+
+def test_a_hang_after_much_more_work_is_seen_too() -> None:
+    gang = trained(cpu=0.01)
+    gang.run(900, COMPILES)
+
+    assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
+
+
 @pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
 def test_a_hang_soon_after_the_start_is_not_taken_for_other_work(hang: tuple[Second, ...]) -> None:
     gang = Gang()
