@@ -175,7 +175,12 @@ class GarbageCollector:
             busy=self._cluster_state.busy_nodes() | self._planned(),
             sign_on=signs_on(nodes),
         )
+        occupied = await self._fresh_reader.occupied(
+            [s.node for s in steps if isinstance(s, spares.ReturnSpare)], nodes
+        )
         for step in steps:
+            if step.node in occupied:
+                continue  # by a pod that the cluster state does not show yet, or that is none of a gang
             self._cluster_state.upsert(await settle(self._cluster, step, nodes[step.node]))
             log.info("spare.settled", node=step.node, why=step.reason)
 

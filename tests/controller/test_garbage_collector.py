@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec import to_builtins
+from msgspec.json import encode
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Forbidden, Invalid
@@ -16,6 +17,7 @@ from healthd.controller.fresh_reads import FreshReader, one_by_one
 from healthd.controller.garbage_collector import GarbageCollector, needs_hint
 from healthd.controller.rebuilds import Rebuilds
 from healthd.core.api import (
+    ANNOTATION_CLAIM,
     ANNOTATION_RESTART,
     ANNOTATION_STOPPED_BY,
     FINALIZER_FENCE,
@@ -26,6 +28,7 @@ from healthd.core.api import (
     ChosenCheckpoint,
     CustomObject,
     Job,
+    Node,
     Pod,
     PodStatus,
     Recovery,
@@ -33,10 +36,11 @@ from healthd.core.api import (
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.gang import Root, RootOutcome, no_sign
+from healthd.core.recovery.spares import Claim, is_spare
 from healthd.gangs import ADAPTERS
 from healthd.gangs.kinds import ALL
 from healthd.telemetry.isolation import Isolation
-from tests.builders import a_job, a_pod, a_recovery
+from tests.builders import a_job, a_node, a_pod, a_recovery
 from tests.core.gangs import a_recovery_in, a_root
 from tests.fakes import ManualClock, counting_uids
 from tests.scenarios.scenario import Scenario
@@ -143,6 +147,24 @@ async def test_a_node_that_a_stopped_gang_will_go_on_on_is_no_spare_of_the_gang_
     await scenario.run_for(minutes=5)
 
     assert scenario.pool() == ["node-1"]
+
+
+async def test_a_node_with_a_pod_that_the_cache_has_not_seen_is_no_spare_yet() -> None:
+    cluster = EmbeddedCluster.open(None, clock=ManualClock(), new_uid=counting_uids())
+    cluster_state = ClusterState(ADAPTERS)
+    claim = Claim(recovery="train-1", namespace="default", gang="train", gang_uid="gone", instead_of="bad")
+    await cluster.create(a_node("spare", annotations={ANNOTATION_CLAIM: encode(claim).decode()}))
+    await read_everything(cluster, cluster_state, ADAPTERS)
+    pod = await cluster.create(a_pod("unseen", node="spare"))
+    reader = FreshReader(cluster, cluster_state, ADAPTERS, one_by_one, lambda _: (), Rebuilds(cluster, ADAPTERS, ""))
+    collector = GarbageCollector(cluster, cluster_state, reader, ADAPTERS, Isolation())
+
+    await collector.tidy(lambda _: no_sign)
+    assert not is_spare(await cluster.get(Node, "spare"))
+
+    await cluster.delete(Pod, "unseen", namespace="default", uid=pod.metadata.uid, grace_seconds=0)
+    await collector.tidy(lambda _: no_sign)
+    assert is_spare(await cluster.get(Node, "spare"))
 
 
 @pytest.mark.slow

@@ -535,8 +535,9 @@ class Simulation:
                     > self.watchdog.repaired_at.get(node.metadata.name, START)
                 )
                 ended = pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None
-                age = self.clock.now() - (pod.metadata.creation_timestamp or START)
-                ended = ended or (pod.status.phase == "Pending" and age >= self.config.recovery.start_deadline)
+                began = job.status.start_time or pod.metadata.creation_timestamp or START  # a pod may be made anew
+                is_late = self.clock.now() - began >= self.config.recovery.start_deadline - CLOCKS_DIFFER
+                ended = ended or (pod.status.phase == "Pending" and is_late)
                 gone = bool(pod.spec.node_name) and node is None
                 said = node is not None and (kubernetes.is_bad_for_others(node) or maintenance.is_announced(node))
                 if (out or ended or gone or said or self._is_silent(job)) and not is_surplus(pod, job):
