@@ -182,7 +182,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(control_plane: ControlPlane, real_nodes: RealNodes, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """The whole of it, told once."""
+    """The whole story, once."""
     node = real_nodes[0]
     runtime = GpuRuntime(node, at=real_nodes.shared / "driver", folder=tmp_path_factory.mktemp("driver"))
     runtime.install()

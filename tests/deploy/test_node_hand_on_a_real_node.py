@@ -133,7 +133,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(control_plane: ControlPlane, real_nodes: RealNodes, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """The whole of it, told once."""
+    """The whole story, once."""
     node = real_nodes[0]
     equip(node)
     present = {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}}  # keeps the controllers on the other node

@@ -316,7 +316,7 @@ class GangRhythm:
         return self._allowed(of_save=False)
 
     def _allowed(self, *, of_save: bool, polled: frozenset[str] | None = None) -> float:
-        """*polled*: the members that poll now. None: whoever does."""
+        """*polled*: the members that poll now. None: any."""
         pauses = (pause for pause in self._pauses if of_save or not pause.of_save)
         alike = (pause.seconds for pause in pauses if polled is None or pause.polled == polled)
         return max([self._usual, *(PAUSE_FACTOR * seconds for seconds in alike)])

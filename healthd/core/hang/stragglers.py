@@ -226,7 +226,7 @@ class StragglerDetector:
             return None
         newest = [*member.recent][-count:]
         if median(newest) < LEAST:
-            return None  # first: most of the time nobody is slow, and the past is long
+            return None  # first: most of the time no rank is slow, and the past is long
         before = member.before(count)
         if len(before) >= FLOOR:
             return self._by_own_past(newest, before)

@@ -1,5 +1,5 @@
 """
-The record of a gang's last silence on its root: what opens it, what ends it, and what a person is told of it.
+The record of a gang's last silence on its root: what opens it, what ends it, and what a person reads of it.
 
 The record is why a silence is reported once, also by the next leader. Only what shows work ends it. An agent that was
 restarted knows no rhythm any more, and ends nothing.

@@ -423,7 +423,7 @@ async def test_one_that_was_repaired_in_the_moment_is_not_taken_out(site: SpareS
         site.link.before_write = None
         await site.note(ANNOTATION_REPAIRED, site.clock.now().isoformat(), "gpu-1")
 
-    site.link.before_write = repaired  # while the pass of gpu-2 is recorded: no watch has told of it
+    site.link.before_write = repaired  # while the pass of gpu-2 is recorded: no watch has shown it
     await site.ends_check()
     check = await site.checked("gpu-1")
 
