@@ -106,11 +106,15 @@ class Cluster:
         )
 
     def break_service(self) -> None:
-        """The budget and the spares are used up, the breaker is open, loops stand still, objects and Events fail."""
+        """
+        The budget and the spares are used up, a spare fails its check, the breaker is open, loops stand still, objects
+        and Events fail.
+        """
         leader = self.controllers["a"]
         leader.show_quarantined({"n3": ago(days=2), "n4": ago(hours=1)})
         leader.show_spares(free=1, unfit=1, claimed=0)
         leader.spares_wanted.set(3)
+        leader.show_spare_checks(passed={}, failed=["n11"], in_doubt=True)
         leader.show_breaker([BreakerTrigger.NODES])
         leader.nodes_without_agent.set(2)
         leader.object_errors.labels("gang").inc()

@@ -36,7 +36,7 @@ FACTOR = 80
 NAMES = [rule["alert"] for rule in rules()]
 ALWAYS = "HealthdWatchdog"
 WITHOUT_LEADER, WITHOUT_CONTROLLER = "HealthdNoLeader", "HealthdControllerAbsent"
-PATIENCE = 40.0
+PATIENCE = 70.0
 """Seconds for all alerts of one stage."""
 
 
