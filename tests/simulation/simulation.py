@@ -50,6 +50,7 @@ from healthd.core.config import (
 from healthd.core.diagnosis.readings import RecordBatch, Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.signals.tables import known_rules
+from healthd.core.recovery.growth import grows_back
 from healthd.gangs import ADAPTERS
 from healthd.local.jobs.controller import JobController
 from tests.builders import a_job, a_node
@@ -536,12 +537,18 @@ class Simulation:
                 )
                 ended = pod.status.phase == "Failed" or pod.metadata.deletion_timestamp is not None
                 began = job.status.start_time or pod.metadata.creation_timestamp or START  # a pod may be made anew
-                is_late = self.clock.now() - began >= self.config.recovery.start_deadline - CLOCKS_DIFFER
+                is_late = self.clock.now() - began >= self._start_deadline(job) - CLOCKS_DIFFER
                 ended = ended or (pod.status.phase == "Pending" and is_late)
                 gone = bool(pod.spec.node_name) and node is None
                 said = node is not None and (kubernetes.is_bad_for_others(node) or maintenance.is_announced(node))
                 if (out or ended or gone or said or self._is_silent(job)) and not is_surplus(pod, job):
                     self.watchdog.disturbed.add((name, attempt))
+
+    def _start_deadline(self, job: Job) -> timedelta:
+        """A gang that was stopped to grow back waits for its members for a third of the time."""
+        mine = [each for each in self.world()[Recovery] if each.spec.gang.uid == job.metadata.uid]
+        planned = any(each.status.phase is Phase.STARTING and grows_back(each) for each in mine)
+        return self.config.recovery.start_deadline / (3 if planned else 1)
 
     def _is_judged_by_wrong_clocks(self, job: Job) -> bool:
         """
