@@ -9,11 +9,12 @@ and a certificate for the DNS name of its Service. These are that, and good for 
 from __future__ import annotations
 
 import base64
+import http.client
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab.api import Json
+from tests.lab.api import ApiError, Json
 from tests.lab.control_plane import ControlPlane
 
 _FILES = ("ca.crt", "ca.key", "tls.crt", "tls.key")
@@ -51,10 +52,16 @@ def make(rotated: Rotated, folder: Path) -> None:
 
 
 def keep(control_plane: ControlPlane, rotated: Rotated, folder: Path) -> None:
-    """Make the Secret, in the namespace of the controller."""
+    """Make the Secret, in the namespace of the controller; one of an earlier start beside this control plane goes."""
     data = {name: base64.b64encode((folder / name).read_bytes()).decode() for name in _FILES}
     secret: Json = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": rotated.secret}, "data": data}
-    control_plane.api.create(f"/api/v1/namespaces/{rotated.namespace}/secrets", secret)
+    secrets = f"/api/v1/namespaces/{rotated.namespace}/secrets"
+    try:
+        control_plane.api.create(secrets, secret)
+    except ApiError as error:
+        if error.status != http.client.CONFLICT:
+            raise
+        control_plane.api.call("PUT", f"{secrets}/{rotated.secret}", secret)
 
 
 def _subject(name: str) -> tuple[str, str]:
