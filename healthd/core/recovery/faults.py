@@ -117,13 +117,14 @@ def _made_again(view: GangView) -> list[Pod]:
     """
     The last known states of members that are gone and were created again while other members kept running.
 
-    A StatefulSet creates a pod again at once, maybe between two reads of healthd. When every present member was
-    created later, the whole gang was created again, and the earlier members are history.
+    A StatefulSet creates a pod again at once, maybe between two reads of healthd. When every member that runs was
+    created later, the whole gang was created again, and the earlier members are history. Members that are only being
+    removed, as after a stop by the user, do not show that any kept running.
     """
     if not view.deleted:
         return []
     present, root = members(view), view.root
-    made = [pod.metadata.creation_timestamp for pod in present if pod.metadata.creation_timestamp is not None]
+    made = [at for pod in present if not _is_lost(pod) and (at := pod.metadata.creation_timestamp) is not None]
     if root is None or not made:
         return []
     gone = [pod for pod in members(replace(view, pods=view.deleted)) if pod.status.phase != "Succeeded"]

@@ -413,6 +413,9 @@ def test_a_rank_that_is_started_again_while_it_waits_for_its_peers_is_no_fault()
     assert kinds(restarted_in_place(after=timedelta(seconds=20)), a_member(1)) == []
 
 
+RUNS = PodStatus(phase="Running")
+
+
 def a_late_one(index: int, *, lost: timedelta, phase: str = "Failed") -> Pod:
     """The last state of a member that is gone."""
     end = Terminated(exit_code=1, started_at=START, finished_at=START + lost)
@@ -437,6 +440,22 @@ def test_a_member_that_was_gone_before_anybody_looked_is_a_fault(
     view = GangView(root=a_root(world=world), pods=tuple(present), deleted=deleted, nodes=nodes)
 
     assert [cause.kind for cause in find_faults(view, HANG, NOW)] == found
+
+
+def test_members_from_before_a_stop_by_the_user_are_no_fault_while_others_of_them_are_still_being_removed() -> None:
+    """The clock of a node is ahead: its pod seems to have ended after the start."""
+    stopped, started = START + timedelta(seconds=298), START + timedelta(seconds=299)
+    end = Terminated(exit_code=143, started_at=START, finished_at=stopped)
+    leaving = a_member(0, "Failed", end=end, creation_timestamp=START, deletion_timestamp=stopped)
+    new = [a_pod(f"new-{i}", node=f"node-{i}", index=i, creation_timestamp=NOW, status=RUNS) for i in range(2)]
+    view = GangView(
+        root=a_root(started_at=started),
+        pods=(leaving, *new),
+        deleted=(a_late_one(1, lost=timedelta(seconds=301)),),
+        nodes={name: a_node(name) for name in ("node-0", "node-1")},
+    )
+
+    assert find_faults(view, HANG, NOW) == []
 
 
 def test_a_member_that_went_because_the_gang_was_made_smaller_for_a_while_is_no_fault() -> None:
