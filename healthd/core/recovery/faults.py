@@ -273,11 +273,12 @@ def _is_lost(pod: Pod) -> bool:
 def _ended_before(pod: Pod) -> Terminated | None:
     """How a container ended that had run for a while and that its kubelet restarted: it lost its state."""
     ends = [status.last_state.terminated for status in pod.status.container_statuses if status.restart_count]
-    return next((end for end in ends if end is not None and _ran(end) >= RAN), None)
+    return next((end for end in ends if end is not None and (ran(end) or timedelta(0)) >= RAN), None)
 
 
-def _ran(end: Terminated) -> timedelta:
-    return end.finished_at - end.started_at if end.finished_at and end.started_at else timedelta(0)
+def ran(end: Terminated) -> timedelta | None:
+    """How long a container ran, by the clock of its kubelet; None: not known."""
+    return end.finished_at - end.started_at if end.finished_at and end.started_at else None
 
 
 def _gone(index: str, now: datetime) -> Cause:

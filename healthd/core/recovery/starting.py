@@ -11,7 +11,7 @@ from healthd.core.api import Attempt, Cause, ChosenCheckpoint, ContainerState
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.recovery.actions import ClaimSpare, StartGang
 from healthd.core.recovery.came_back import held_after_return
-from healthd.core.recovery.faults import DISK_FULL
+from healthd.core.recovery.faults import DISK_FULL, ran
 from healthd.core.recovery.gang import StartHint, index_of, is_terminal, members, with_seats
 from healthd.core.recovery.growth import added_members, grows_back, left_out_of, record_of
 from healthd.core.recovery.placement import Shortage, place
@@ -276,14 +276,13 @@ def _is_early(s: Situation) -> bool:
     """
     if s.status.phase is Phase.STARTING or s.now - (s.status.phase_since or s.now) < s.policy.confirm_after:
         return True
-    runs = [_ran(status.state, s.now) for pod in members(s.view) for status in pod.status.container_statuses]
+    runs = [_lived(status.state, s.now) for pod in members(s.view) for status in pod.status.container_statuses]
     longest = max((run for run in runs if run is not None), default=None)
     return longest is not None and longest < s.policy.confirm_after
 
 
-def _ran(state: ContainerState, now: datetime) -> timedelta | None:
-    """How long a container runs or ran, None: not known."""
+def _lived(state: ContainerState, now: datetime) -> timedelta | None:
+    """How long a container runs or ran; None: not known."""
     if state.running is not None:
         return now - state.running.started_at if state.running.started_at else None
-    end = state.terminated
-    return end.finished_at - end.started_at if end is not None and end.finished_at and end.started_at else None
+    return ran(state.terminated) if state.terminated is not None else None
