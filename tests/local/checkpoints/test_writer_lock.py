@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -180,14 +180,21 @@ async def test_a_rank_and_its_shim_inherit_the_locks(tmp_path: Path) -> None:
             linger=timedelta(0),
         )
         await running.wait()
-        opened = [
-            {str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()} for pid in (rank.pid, rank.shim_pid)
-        ]
+        opened = [opened_by(pid) for pid in (rank.pid, rank.shim_pid)]
         rank.stop(timedelta(0))
         await rank.wait()
     os.close(output)
 
     assert all(str(record_of(tmp_path / "out")) in paths for paths in opened)
+
+
+def opened_by(pid: int) -> set[str]:
+    """The files that a process has open. It may just be starting: what it closes meanwhile is left out."""
+    paths = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            paths.add(str(entry.readlink()))
+    return paths
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
