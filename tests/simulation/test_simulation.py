@@ -73,6 +73,10 @@ def test_a_node_of_a_gang_that_a_person_made_a_spare_leaves_the_pool_no_smaller(
     assert not run(3670002522).broken
 
 
+def test_a_gang_whose_second_stop_a_person_deleted_is_not_started_as_the_same_attempt() -> None:
+    assert not run(6100010972).broken
+
+
 def test_a_clock_that_is_behind_is_not_put_forward_under_a_living_agent() -> None:
     assert not single_node.run(3310102161).broken
 

@@ -174,9 +174,12 @@ def _stopped_since(s: Situation, *, has_run: bool) -> Decision | None:
 
 
 def _has_run(s: Situation) -> bool:
-    """Whether there were members, and each has ended or will. Of a start in several writes the first ones live."""
+    """
+    Whether it was stopped since its start: its controller has not done all of that yet, or a member has ended or will.
+    Of a start in several writes the first members live.
+    """
     placed = [pod for pod in members(s.view) if pod.spec.node_name]
-    return bool(placed) and all(is_terminal(pod) or pod.metadata.deletion_timestamp is not None for pod in placed)
+    return not s.root.stopped or any(is_terminal(pod) or pod.metadata.deletion_timestamp is not None for pod in placed)
 
 
 def _confirming(s: Situation) -> Decision:

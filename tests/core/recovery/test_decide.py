@@ -202,6 +202,20 @@ def test_a_record_from_before_the_stop_of_its_own_attempt_goes_on_with_that_stop
     assert "the gang was stopped again; the record of why was deleted" in record.message
 
 
+@pytest.mark.parametrize(
+    ("first", "stopped"), [("Failed", True), ("Running", False)], ids=["one has ended", "its controller stops it"]
+)
+def test_a_stop_that_is_not_done_yet_is_no_start_of_which_a_write_is_missing(first: str, *, stopped: bool) -> None:
+    """As in seed 6100010972: a person deleted the record of a stop that the Job's controller had not seen yet."""
+    living = [a_restarted(0, "node-0", first), a_restarted(1, "node-1")]
+    root = a_root(attempt=1, **{**STOPPED, "stopped": stopped})
+
+    record = decided(a_recovery_in(Phase.STARTING), root, pods=living).record
+
+    assert record is not None
+    assert (record.phase, record.attempt) == (Phase.STOPPING, 2)
+
+
 @pytest.mark.parametrize(("phase", "back_to"), [(Phase.RESERVING, Phase.CHOOSING), (Phase.STARTING, Phase.RESERVING)])
 def test_no_gang_begins_at_step_0_of_which_a_step_was_seen_after_a_fresh_start_was_chosen(
     phase: Phase, back_to: Phase
