@@ -292,14 +292,25 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
             pods, placement = unpacked(self.packed)
             msgspec.structs.force_setattr(self, "pods", pods)
             msgspec.structs.force_setattr(self, "placement", placement)
+            msgspec.structs.force_setattr(self, "attempts", [self._placed(each) for each in self.attempts])
             msgspec.structs.force_setattr(self, "packed", "")
+
+    def _placed(self, attempt: Attempt) -> Attempt:
+        is_present = attempt.number == self.attempt and not attempt.placement
+        return msgspec.structs.replace(attempt, placement=self.placement) if is_present else attempt
 
 
 def stored(status: RecoveryStatus) -> dict[str, Any]:
-    """*status* as it is written. The pods of a large gang are packed."""
+    """
+    *status* as it is written. The pods of a large gang are packed, and the placement of the present attempt stands there
+    alone: an API server reads the whole object for each new pod of the gang.
+    """
     body: dict[str, Any] = msgspec.to_builtins(status)
     if len(status.pods) <= PACKED_ABOVE:
         return body
+    for attempt in body.get("attempts", ()):
+        if attempt["number"] == status.attempt and attempt.get("placement") == status.placement:
+            del attempt["placement"]
     rest = {key: value for key, value in body.items() if key not in ("pods", "placement")}
     return rest | {"packed": packed(status.pods, status.placement)}
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from healthd.core.api import Attempt, ChosenCheckpoint, FencedPod, RecoveryStatus, is_same, stored
 from healthd.core.api.model import Phase
@@ -106,6 +107,24 @@ def test_what_was_packed_is_read_back_and_packed_as_before() -> None:
     ]
     assert again.placement == status.placement
     assert stored(again) == body
+
+
+def test_the_placement_of_the_present_attempt_of_a_large_gang_is_written_once() -> None:
+    status = replace(a_large_status(PACKED_ABOVE + 1), attempt=2)
+    first, present = [replace(status.attempts[0], number=number, ran_on={}) for number in (1, 2)]
+    status = replace(status, attempts=[first, present])
+
+    body = stored(status)
+
+    assert ["placement" in attempt for attempt in body["attempts"]] == [True, False]
+    assert read_back(body).attempts == [first, present]
+
+
+def test_the_last_plan_of_an_attempt_is_kept_beside_a_new_one() -> None:
+    status = replace(a_large_status(PACKED_ABOVE + 1), attempt=1)
+    changed = replace(status, placement=status.placement | {"8": "another-spare"})
+
+    assert read_back(stored(changed)).attempts == status.attempts
 
 
 def test_a_proof_is_read_back_word_by_word() -> None:
