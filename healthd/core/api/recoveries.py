@@ -302,8 +302,8 @@ class RecoveryStatus(Slim, frozen=True, kw_only=True):
 
 def stored(status: RecoveryStatus) -> dict[str, Any]:
     """
-    *status* as it is written. The pods of a large gang are packed, and the placement of the present attempt stands there
-    alone: an API server reads the whole object for each new pod of the gang.
+    *status* as it is written. The pods of a large gang are packed, and the placement of the present attempt stands
+    there alone: an API server reads the whole object for each new pod of the gang.
     """
     body: dict[str, Any] = msgspec.to_builtins(status)
     if len(status.pods) <= PACKED_ABOVE:
