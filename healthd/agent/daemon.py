@@ -205,7 +205,7 @@ class AgentDaemon:
         )
         if self._sources.pod_usages is None:
             return [pods]
-        with_work = self._config.hang.enabled and self._config.hang.stragglers is StragglerMode.REPORT
+        with_work = self._config.hang.enabled and self._config.hang.stragglers is not StragglerMode.IGNORE
         usages, ask = self._sources.pod_usages, self._sources.ask_processes
         sampler = RhythmSampler(usages, ask, self._jitter, with_work=with_work)
         rhythms = Poll(

@@ -189,6 +189,7 @@ class ControllerDaemon:
 
     async def _work(self) -> None:
         """Do the leader's work. It starts anew each time this replica leads: it may have been away for long."""
+        stragglers = self._stragglers()
         dependencies = ReconcilerDependencies(
             cluster=self._cluster,
             clock=self._clock,
@@ -197,13 +198,13 @@ class ControllerDaemon:
             metrics=self.metrics,
             namespace=self._namespace,
             informer=self._informers,
+            slow_ranks=stragglers.slow_now,
             together=in_parallel(),
             jitter=self._jitter,
             announce=self._announcer,
         )
         controller = Reconciler(dependencies, self._config, cluster_state=self.cluster_state)
         queue = WorkQueue(controller, self._clock, self._wake, self._informers.trouble)
-        stragglers = self._stragglers()
         self.metrics.leading.set(1)
         try:
             async with asyncio.TaskGroup() as group:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +11,16 @@ from healthd.cluster.port import Cluster, Reader
 from healthd.controller.fresh_reads import Gather, one_by_one
 from healthd.controller.ports import Activity, Checkpoints, NoActivity, UnknownWitnesses, Witnesses
 from healthd.core.backoff import Jitter, no_jitter
+from healthd.core.hang.stragglers import Straggler
+from healthd.core.recovery.gang import Root
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import Announce, silently
 from healthd.telemetry.metrics import Metrics
+
+
+def none_slow(root: Root) -> Sequence[Straggler]:  # noqa: ARG001 - the shape of a comparison of ranks
+    """No ranks are compared."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +42,8 @@ class ReconcilerDependencies:
     """Agents report what pods do. `healthd run` samples its ranks itself, and records their silence."""
     activity: Activity = field(default_factory=NoActivity)
     witnesses: Witnesses = field(default_factory=UnknownWitnesses)
+    slow_ranks: Callable[[Root], Sequence[Straggler]] = none_slow
+    """The ranks of a gang that the others wait for now, by what agents publish."""
     together: Gather = one_by_one
     """How several reads are made at once."""
     jitter: Jitter = no_jitter

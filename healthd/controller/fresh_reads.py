@@ -309,7 +309,8 @@ def hinges(recovery: Recovery, root: Root | None) -> list[str]:
     names: list[str] = []
     match phase_of(recovery):
         case Phase.DETECTED:
-            names = [cause.node for cause in status.causes or [recovery.spec.cause]]
+            causes = status.causes or [recovery.spec.cause]
+            names = [name for each in causes for name in (each.node, *(suspect.node for suspect in each.suspects))]
         case Phase.STOPPING if root is not None and root.suspended:
             # The stop itself does not wait for these reads: there is time while the pods end.
             names = [pod.node for pod in pods if not pod.boot_id and not pod.agent_boot_id]

@@ -8,6 +8,7 @@ there is anything to do. What is done is decided on a fresh snapshot (`healthd.c
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,13 +22,16 @@ from healthd.controller.rebuilds import Rebuilds
 from healthd.core.api import Cause, GangRef, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.config import Config
-from healthd.core.config.gangs import SilenceMode
+from healthd.core.config.gangs import SilenceMode, StragglerMode
+from healthd.core.hang.stragglers import Straggler
 from healthd.core.node.reporting import silence
 from healthd.core.recovery import foreign_signs
 from healthd.core.recovery.decide import stopped_at
 from healthd.core.recovery.faults import find_faults
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.gang_silence import ObservedSilence, mode_of, observed_silence, to_restart_for
+from healthd.core.recovery.gang_stragglers import straggler_mode_of
+from healthd.core.recovery.slow_nodes import left_slow, to_swap_for
 from healthd.core.recovery.suspicion import waits_in_same_place
 
 MAY_BE_HARDWARE = frozenset({Phase.STOPPING, Phase.FENCING, Phase.CHOOSING})
@@ -73,6 +77,7 @@ class Observer:
         self._reader = dependencies.reader
         self._activity = dependencies.activity
         self._witnesses = dependencies.witnesses
+        self._slow_ranks = dependencies.slow_ranks
         self._cluster_state = cluster_state
         self._hang = config.hang
         self._foreign = foreign_signs.rules_of(config.foreign)
@@ -136,15 +141,21 @@ class Observer:
         return observed_silence(view, self._hang, now)
 
     def _with_signs(self, view: GangView, silence: ObservedSilence | None, now: datetime) -> GangView:
-        """*view* with its members' signs of life, and what other detectors say about its nodes."""
+        """*view* with its members' signs of life and slow ranks, and what other detectors say about its nodes."""
         sampled = self._activity.silence(view.pods)
         return replace(
             view,
+            slow=to_swap_for(view, self._slow(view.root), self._hang, now),
             last_activity=self._activity.last(view.pods),
             last_work=self._activity.last_work(view.pods),
             silence=sampled or to_restart_for(view.root, silence, self._hang),
             sign_on=foreign_signs.reader(view.nodes, self._foreign, now),
         )
+
+    def _slow(self, root: Root | None) -> Sequence[Straggler]:
+        """Most gangs are not to be moved for slow ranks, so nothing is asked about them."""
+        may_move = root is not None and straggler_mode_of(root, self._hang) is StragglerMode.SWAP
+        return self._slow_ranks(root) if root is not None and may_move else ()
 
     def _with_surroundings(self, view: GangView, recovery: Recovery, now: datetime) -> GangView:
         """*view* with what only a recovery asks for."""
@@ -153,6 +164,7 @@ class Observer:
         return replace(
             view,
             busy=self._cluster_state.busy_nodes(),
+            left_slow=left_slow(self._cluster_state.recoveries(), view.nodes),
             is_silent=silence(view.health, now),
             witness_report=self._witnesses.witness_report,
             reports_pending=may_be_hardware and self._witnesses.ask(stopped_at(recovery)),

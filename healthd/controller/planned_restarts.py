@@ -1,6 +1,6 @@
 """
 When a gang without a fault is restarted by healthd's own choice, right after a save: to leave nodes before their
-maintenance, or to grow back (`healthd.core.recovery.planned`).
+maintenance or because a rank is slow there, or to grow back (`healthd.core.recovery.planned`).
 
 The record of what a gang has left out is in the cluster. What this process remembers is since when there have been
 nodes for it: after a change of the leader that is counted anew.
@@ -8,7 +8,7 @@ nodes for it: after a change of the leader that is counted anew.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -20,12 +20,14 @@ from healthd.controller.fresh_reads import FreshReader
 from healthd.controller.observer import Snapshot
 from healthd.controller.ports import Checkpoints
 from healthd.core.api import Cause, Shrunk
+from healthd.core.api.model import CauseKind
 from healthd.core.config import RecoveryPolicy
 from healthd.core.node.reporting import silence
 from healthd.core.recovery.gang import GangView, Root, members
 from healthd.core.recovery.growth import cause_to_grow, may_grow, recorded, room
-from healthd.core.recovery.moving import cause_to_move, nodes_to_move_to, signs_to_leave
-from healthd.core.recovery.planned import is_due, recently_saved
+from healthd.core.recovery.moving import MOVES, Departure, cause_to_move, nodes_to_leave, nodes_to_move_to
+from healthd.core.recovery.planned import is_due, may_leave, recently_saved
+from healthd.core.recovery.slow_nodes import left_slow
 
 
 class PlannedRestarts:
@@ -59,18 +61,25 @@ class PlannedRestarts:
         root = seen.root
         if root is None or root.invalid or root.suspended or not root.options.restart:
             return None
-        return await self._to_move(seen, root) or await self._to_grow(seen, root)
+        for kind in MOVES:
+            if (departures := nodes_to_leave(kind, seen.view)) and (
+                cause := await self._to_move(kind, departures, seen, root)
+            ):
+                return cause
+        return await self._to_grow(seen, root)
 
-    async def _to_move(self, seen: Snapshot, root: Root) -> Cause | None:
-        if not signs_to_leave(seen.view):
+    async def _to_move(
+        self, kind: CauseKind, departures: Sequence[Departure], seen: Snapshot, root: Root
+    ) -> Cause | None:
+        if not may_leave(departures, self._cluster_state.of_gang(root.ref), self._policy, seen.now):
             return None
         view = self._with_surroundings(seen.view, seen.now)
-        spares = nodes_to_move_to(view, self._policy)
+        spares = nodes_to_move_to(departures, view, self._policy)
         if not spares or not self._is_time(view, root, seen.now):
             return None
         occupied = await self._fresh_reader.occupied(list(spares.values()), view.nodes)
-        spares = nodes_to_move_to(replace(view, occupied=occupied), self._policy)
-        return cause_to_move(signs_to_leave(view), spares, seen.now) if spares else None
+        spares = nodes_to_move_to(departures, replace(view, occupied=occupied), self._policy)
+        return cause_to_move(kind, departures, spares, seen.now) if spares else None
 
     async def _to_grow(self, seen: Snapshot, root: Root) -> Cause | None:
         now, shrunk = seen.now, self._left_out(root)
@@ -101,7 +110,8 @@ class PlannedRestarts:
         statuses = [each.status for each in self._cluster_state.active_recoveries()]
         coming = {name for each in statuses for name in (*each.placement.values(), *(pod.node for pod in each.pods))}
         busy = self._cluster_state.busy_nodes() | coming
-        return replace(view, busy=busy, is_silent=silence(view.health, now))
+        left = left_slow(self._cluster_state.recoveries(), view.nodes)
+        return replace(view, busy=busy, left_slow=left, is_silent=silence(view.health, now))
 
     def _is_verified(self, root: Root) -> bool:
         """

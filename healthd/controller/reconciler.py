@@ -265,7 +265,7 @@ class Reconciler:
             return None
         earlier = await self._fresh_reader.recoveries(gang)
         is_over = all(each.status.phase in ENDED for each in earlier)
-        is_wanted = is_over and is_still_wanted(cause, earlier, snapshot.view)
+        is_wanted = is_over and is_still_wanted(cause, earlier, snapshot.view, self._policy, snapshot.now)
         return await self._create(root, cause, earlier) if is_wanted else None
 
     async def _create(self, root: Root, cause: Cause, earlier: list[Recovery]) -> Recovery | None:

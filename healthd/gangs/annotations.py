@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from enum import StrEnum
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,6 +35,7 @@ from healthd.core.api import (
     ANNOTATION_RESUME_STEP,
     ANNOTATION_SAVES,
     ANNOTATION_SILENCE,
+    ANNOTATION_SLOW_RANK,
     ANNOTATION_STOPPED_AT,
     ANNOTATION_STOPPED_BY,
     ANNOTATION_STRAGGLERS,
@@ -47,7 +49,7 @@ from healthd.core.api import (
 from healthd.core.api.gpu_time import GpuTime
 from healthd.core.api.save_stats import NO_SAVES, Saves
 from healthd.core.config import parse_duration
-from healthd.core.config.gangs import SilenceMode
+from healthd.core.config.gangs import SilenceMode, StragglerMode
 from healthd.core.hang.silence import Silence
 from healthd.core.hang.stragglers import Straggler
 from healthd.core.recovery.gang import GangOptions, Root, StartHint
@@ -56,6 +58,7 @@ from healthd.core.recovery.spares import reservation
 from healthd.core.untrusted import LARGEST_GANG, InvalidText, number_or, read_json, read_number, read_text, shown
 
 V = TypeVar("V")
+E = TypeVar("E", bound=StrEnum)
 
 OURS = "healthd.dev/"
 """The prefix of every annotation of healthd."""
@@ -105,7 +108,8 @@ def metadata_of_root(kind: str, meta: ObjectMeta) -> Root:
         grow_back=meta.annotations.get(ANNOTATION_GROW_BACK) == "enabled",
         min_nodes=notes.read(ANNOTATION_MIN_NODES, partial(read_number, least=1)),
         fence_timeout=notes.read(ANNOTATION_FENCE_TIMEOUT, _duration),
-        hang=notes.read(ANNOTATION_HANG, _silence_mode),
+        hang=notes.read(ANNOTATION_HANG, partial(_word, SilenceMode)),
+        stragglers=notes.read(ANNOTATION_SLOW_RANK, partial(_word, StragglerMode)),
     )
     return Root(
         ref=ref_of(kind, meta),
@@ -241,10 +245,10 @@ def _placement(text: str) -> dict[str, str]:
     return read_json(text, dict[str, str])
 
 
-def _silence_mode(text: str) -> SilenceMode:
-    if text not in set(SilenceMode):
-        raise InvalidText(f"{shown(text)} is not one of {', '.join(sorted(SilenceMode))}")
-    return SilenceMode(text)
+def _word(words: type[E], text: str) -> E:
+    if text not in set(words):
+        raise InvalidText(f"{shown(text)} is not one of {', '.join(sorted(words))}")
+    return words(text)
 
 
 def _duration(text: str) -> timedelta:

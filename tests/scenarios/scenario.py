@@ -9,7 +9,7 @@ invariants of the simulation hold here too.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,7 +20,7 @@ from healthd.agent.agent import Agent
 from healthd.agent.dependencies import AgentDependencies
 from healthd.agent.judge import NodeFacts
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.controller.dependencies import ReconcilerDependencies
+from healthd.controller.dependencies import ReconcilerDependencies, none_slow
 from healthd.controller.ports import NoActivity, UnknownWitnesses
 from healthd.controller.reconciler import Reconciler
 from healthd.core.api import (
@@ -40,6 +40,7 @@ from healthd.core.api.model import Finding, Phase
 from healthd.core.config import BreakerPolicy, Config, ForeignPolicy, HangPolicy, QuarantinePolicy, RecoveryPolicy
 from healthd.core.diagnosis.readings import Reading, RecordBatch, Sample
 from healthd.core.diagnosis.signals.tables import known_rules
+from healthd.core.hang.stragglers import Straggler
 from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from healthd.gangs.adapter import GangAdapter
@@ -291,6 +292,7 @@ class Scenario:
         witnesses: Any = None,
         announce: Announce = silently,
         adapters: Mapping[str, GangAdapter[Any]] = ADAPTERS,
+        slow_ranks: Callable[[Root], Sequence[Straggler]] = none_slow,
     ) -> Loop:
         """The loop of a controller, through *cluster* if given."""
         view = self.ground_truth.seen_by(name)
@@ -305,6 +307,7 @@ class Scenario:
             activity=activity or NoActivity(),
             witnesses=witnesses or UnknownWitnesses(),
             announce=announce,
+            slow_ranks=slow_ranks,
         )
         return reading_at_once(Reconciler(dependencies, self.config))
 

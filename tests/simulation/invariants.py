@@ -15,6 +15,7 @@ import msgspec
 
 from healthd.core.api import Job, Lease, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.core.config import Config, StartFresh
+from healthd.core.config.gangs import StragglerMode
 from healthd.core.diagnosis.signals.tables import known_rules
 from healthd.core.recovery.gang import attempt_of
 from tests.simulation.ground_truth import Listing, Write
@@ -31,7 +32,7 @@ RESTART = "healthd.dev/restart"
 FENCE = "healthd.dev/fence"
 WATCHED: tuple[type[Any], ...] = (Node, Pod, Job, Lease, NodeHealth, Recovery)
 """What there is in the world. Further kinds are known, but nobody has any here."""
-PLANNED = ("capacity", "maintenance")
+PLANNED = ("capacity", "maintenance", "straggler")
 """The causes of restarts that are for no fault."""
 CLOCKS_DIFFER = timedelta(seconds=30)
 """A program whose clock is ahead sees a window end so much earlier."""
@@ -86,6 +87,8 @@ class Watchdog:
         self.restarts: list[tuple[str, int]] = []
         self.announced: set[str] = set()
         """Nodes for which a maintenance was ever announced."""
+        self._may_swap: set[str] = set()
+        """Uids of Jobs whose users allowed it, at any time, that they leave the node of a slow rank."""
         self._sizes: dict[str, tuple[int, int]] = {}
         """By uid of a Job that healthd made smaller: its own size, and the size since. Others are its user's choice."""
         self.writes = 0
@@ -213,6 +216,8 @@ class Watchdog:
 
     def _check_job(self, write: Write) -> None:
         before, after = write.before, write.after
+        if after is not None and after.metadata.annotations.get("healthd.dev/slow-rank") == "swap":
+            self._may_swap.add(after.metadata.uid)
         if before is None or after is None:
             return
         is_ours = after.metadata.annotations.get(RESTART) == "enabled"
@@ -389,8 +394,11 @@ class Watchdog:
         name, uid, at = opened.metadata.name, opened.spec.gang.uid, opened.metadata.creation_timestamp
         if opened.spec.cause.kind == "capacity":
             expect(4, uid in self._sizes, f"{name} is to grow back, and healthd had not made it smaller")
-        else:
+        elif opened.spec.cause.kind == "maintenance":
             expect(4, bool(self.announced), f"{name} is to leave nodes, and no maintenance was announced")
+        else:
+            allowed = uid in self._may_swap or self._config.hang.stragglers is StragglerMode.SWAP
+            expect(9, allowed, f"{name} is to leave a slow node, and its user had not allowed it")
         ends = [r.status.ended_at for r in self.recoveries.values() if r.spec.gang.uid == uid and r.status.ended_at]
         least = self._config.recovery.grow_every - 2 * self.clocks_differ
         late = [end for end in ends if at is not None and timedelta(0) <= at - end < least]

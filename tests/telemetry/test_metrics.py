@@ -192,7 +192,7 @@ def test_two_processes_in_one_do_not_share_numbers(metrics: Metrics) -> None:
 
 
 def test_counters_of_closed_sets_exist_before_the_first_event(metrics: Metrics) -> None:
-    assert len(series(metrics, "healthd_recoveries_total")) == 18
+    assert len(series(metrics, "healthd_recoveries_total")) == 21
     assert set(series(metrics, "healthd_recoveries_total").values()) == {0}
 
 

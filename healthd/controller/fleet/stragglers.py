@@ -1,8 +1,9 @@
 """
 Compare the ranks of each gang by what agents publish of their pods, and report those that the others wait for.
 
-A report changes nothing: no node is cordoned and no recovery begins. The record of it is on the root, so a restarted
-controller or a new leader reports it no second time. A write has the version of the root that was read as its
+A report changes nothing: no node is cordoned and no recovery begins. Where the owner of a gang allows it, the
+reconciler asks what is slow now, and moves the gang (`core.recovery.slow_nodes`). The record of it is on the root, so a
+restarted controller or a new leader reports it no second time. A write has the version of the root that was read as its
 precondition: of two controllers one succeeds, and only that one reports.
 """
 
@@ -26,7 +27,7 @@ from healthd.core.hang.gang_work import GangWork
 from healthd.core.hang.straggler_text import minutes, sentence_of
 from healthd.core.hang.stragglers import Straggler
 from healthd.core.printable import printable
-from healthd.core.recovery.gang import Root
+from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.gang_stragglers import (
     explained,
     is_compared,
@@ -35,6 +36,7 @@ from healthd.core.recovery.gang_stragglers import (
     stopped,
     work_of,
 )
+from healthd.core.recovery.slow_nodes import with_history
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about_gang, silently
 from healthd.telemetry.metrics import Metrics, SlowRank
@@ -116,6 +118,16 @@ class Stragglers:
         gang = self._gangs.get(root.ref.uid)
         return gang.present if gang is not None else ()
 
+    def slow_now(self, root: Root) -> Sequence[Straggler]:
+        """
+        The slow ranks of a gang, where the newest that agents publish shows each of them to be slow; else none. A
+        record alone shows nothing: its owner can write it, and a new leader has not looked yet.
+        """
+        gang = self._gangs.get(root.ref.uid)
+        if gang is None or not is_compared(root, self._policy) or root.ref.uid in self._unwritten:
+            return ()
+        return gang.slow_now(self._clock.now())
+
     def _rows(self) -> Iterable[SlowRank]:
         for root in self._cluster_state.roots.values():
             for each in self.present(root):
@@ -135,11 +147,14 @@ class Stragglers:
             gang = self._gangs[uid] = GangWork(work)
             for each in open_stragglers(root, now):
                 gang.adopt(each)
-        changes = [each if each.ended_at else explained(each, view) for each in gang.observe(work, now)]
+        changes = [each if each.ended_at else self._explained(each, view, root) for each in gang.observe(work, now)]
         for each in changes:
             if each.ended_at is None:
                 gang.adopt(each)
         return changes
+
+    def _explained(self, straggler: Straggler, view: GangView, root: Root) -> Straggler:
+        return with_history(explained(straggler, view), root, self._cluster_state.of_gang(root.ref), self._policy)
 
     async def _record(self, root: Root, changes: list[Straggler]) -> None:
         """Record *changes* and report them. Where another write came first, both wait for the next comparison."""

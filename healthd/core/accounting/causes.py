@@ -27,6 +27,7 @@ _BY_WEIGHT = (
     CauseKind.SOFTWARE,
     CauseKind.HANG,
     CauseKind.MAINTENANCE,
+    CauseKind.STRAGGLER,
     CauseKind.CAPACITY,
 )
 """Of the causes of one stop, the first of these counts: ranks that fail beside a broken GPU are a consequence."""

@@ -91,6 +91,8 @@ class LossCause(StrEnum):
     """It grew back to its own size."""
     MAINTENANCE = "maintenance"
     """It left nodes before their maintenance."""
+    STRAGGLER = "straggler"
+    """It left a node on which a rank made it slow."""
     USER = "user"
     """Its user started, stopped or changed it."""
     UNKNOWN = "unknown"

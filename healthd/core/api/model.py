@@ -121,6 +121,8 @@ class CauseKind(StrEnum):
     """No fault: there are nodes again for members that were left out, so the gang grows back to its own size."""
     MAINTENANCE = "maintenance"
     """No fault: another detector says that a node of the gang will be drained or updated, so the gang leaves it."""
+    STRAGGLER = "straggler"
+    """No fault: a rank on a node makes the gang slow, so the gang leaves that node, as its owner allows it to."""
 
 
 class KernelRecord(msgspec.Struct, frozen=True, kw_only=True):

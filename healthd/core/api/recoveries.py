@@ -46,7 +46,7 @@ class GangRef(Slim, frozen=True, kw_only=True):
 
 
 class HangSuspect(Slim, frozen=True, kw_only=True):
-    """A member that may hold up the others in a gang that hangs. It is suspected, not convicted."""
+    """A member that may hold up the others in a gang that hangs, or make it slow. It is suspected, not convicted."""
 
     member: str
     """Its index."""
@@ -85,7 +85,7 @@ class Cause(Slim, frozen=True, kw_only=True):
     finding: str = ""
     """The finding on that node that caused it, `<device>/<rule>`; empty where there is none."""
     suspects: list[HangSuspect] = []
-    """Of a hang: the members that may hold up the others. A suspicion blames no node."""
+    """Of a hang: the members that may hold up the others. Of a straggler: the slow ones. It blames no node."""
     step: Step = -1
     """Of a hang: the newest step that was known then; -1: none."""
     healthd_ended: bool = False

@@ -112,10 +112,19 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
         timedelta,
         span(
             "The least time between the last recovery of a gang and a planned restart: one by which it grows back, or "
-            "leaves a node before its maintenance. Each such restart stops a gang that runs, for some minutes.",
+            "leaves a node before its maintenance or because of a slow rank. Each such restart stops a gang that runs, "
+            "for some minutes.",
             at_least=timedelta(minutes=1),
         ),
     ] = timedelta(minutes=30)
+    swap_every: Annotated[
+        timedelta,
+        span(
+            "The least time between two restarts by which a gang leaves the node of a slow rank (`hang.stragglers`). "
+            "Each stops a gang that runs, for what is only a hint: more of them would cost more than they win.",
+            at_least=timedelta(minutes=1),
+        ),
+    ] = timedelta(days=1)
     spare_like: Annotated[
         tuple[str, ...],
         Meta(
@@ -163,6 +172,7 @@ class StragglerMode(StrEnum):
 
     IGNORE = "ignore"
     REPORT = "report"
+    SWAP = "swap"
 
 
 class HangPolicy(Policy, frozen=True, kw_only=True):
@@ -215,8 +225,11 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
         Meta(
             description="What is done when one rank has been slower than its peers by a tenth or more for about two "
             "minutes (docs/hangs.md). `report`: `healthd run` prints a warning and notifies; on Kubernetes there are "
-            "an Event, a notice and a metric. `ignore`: ranks are not compared, and agents do not publish the work of "
-            "pods. Nothing is restarted for it. Ranks are compared by the samples that `silence` needs, so with "
-            "`silence: ignore` they are not compared."
+            "an Event, a notice and a metric. `swap`: on Kubernetes a gang that such a rank has made slower by a tenth "
+            "for ten minutes is also moved to a spare, right after a save, once for each rank; `healthd run` only "
+            "reports. `ignore`: ranks are not compared, and agents do not publish the work of pods. The annotation "
+            "`healthd.dev/slow-rank` on a gang overrides `report` and `swap`. The default restarts nothing, because a "
+            "rank may be slow because of its own work, which it takes along. Ranks are compared by the samples that "
+            "`silence` needs, so with `silence: ignore` they are not compared."
         ),
     ] = StragglerMode.REPORT

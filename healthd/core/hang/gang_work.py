@@ -12,7 +12,7 @@ compared once it is known of all ranks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from statistics import fmean, median
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from healthd.core.api.health import PodWork
-from healthd.core.hang.stragglers import LOW, OVER, PAUSED, Straggler, StragglerDetector, excesses
+from healthd.core.hang.stragglers import IN_A_ROW, LEAST, LOW, OVER, PAUSED, Straggler, StragglerDetector, excesses
 from healthd.core.hang.work_share import ShareWindow, WorkShare
 from healthd.core.hang.work_windows import Window
 from healthd.core.node.reporting import WORK_AFTER
@@ -85,6 +85,28 @@ class GangWork:
     def present(self) -> list[Straggler]:
         """Those that are slow now."""
         return list(self._present.values())
+
+    def slow_now(self, now: datetime) -> list[Straggler]:
+        """
+        Those that are slow, seen until the end of the newest window, each with how much slower the gang is by all
+        windows since, where their peers before are known. None at all unless the newest windows show each of them to be
+        slow: more is asked for than for a report.
+        """
+        newest = [fed for fed in self._fed if not fed.is_pause][-IN_A_ROW:]
+        if len(newest) < IN_A_ROW or now - newest[-1].end > KNOWN_FOR + timedelta(seconds=self._seconds):
+            return []
+        if not all(self._is_high(name, newest) for name in self._present):
+            return []
+        return [self._measured(name, each, newest[-1].end) for name, each in self._present.items()]
+
+    def _is_high(self, name: str, windows: Sequence[_Fed]) -> bool:
+        """Whether *windows* show the excess of a straggler, and the newer half of them does, too."""
+        excess = (self._excess(name, part) for part in (windows, windows[len(windows) // 2 :]))
+        return all(each is not None and each >= LEAST for each in excess)
+
+    def _measured(self, name: str, straggler: Straggler, at: datetime) -> Straggler:
+        left = self._left_to_peers(replace(straggler, rank=self._names[name]))
+        return replace(straggler, seen_at=at, slower=straggler.slower if left is None else 1 / left - 1)
 
     def is_of(self, ranks: Mapping[str, RankWork]) -> bool:
         """Whether these are the same pods, with windows of the same length."""
@@ -182,11 +204,15 @@ class GangWork:
 
     def _keeps_up(self, name: str) -> bool:
         newest = [*self._fed][-OVER:]
-        if name not in self._names or not self._scale or len(newest) < OVER:
-            return name not in self._names
+        excess = self._excess(name, newest) if len(newest) == OVER else None
+        return name not in self._names if excess is None else excess < LOW
+
+    def _excess(self, name: str, windows: Collection[_Fed]) -> float | None:
+        """Of a rank, in the mean of *windows*. None: it is not known."""
+        if name not in self._names or not self._scale:
+            return None
         rank = self._names[name]
-        own = (excesses({each: w.cores / self._scale for each, w in fed.windows.items()})[rank] for fed in newest)
-        return fmean(own) < LOW
+        return fmean(excesses({r: w.cores / self._scale for r, w in fed.windows.items()})[rank] for fed in windows)
 
     def _begun(self, at: datetime) -> list[Straggler]:
         names = {rank: name for name, rank in self._names.items()}

@@ -159,6 +159,7 @@ _BY_PRIORITY = [
     CauseKind.SOFTWARE,
     CauseKind.HANG,
     CauseKind.MAINTENANCE,
+    CauseKind.STRAGGLER,
     CauseKind.CAPACITY,
 ]
 

@@ -29,7 +29,7 @@ from healthd.core.api import (
 from healthd.core.api.gpu_time import GpuTime
 from healthd.core.api.model import Phase
 from healthd.core.api.save_stats import NO_SAVES, Saves
-from healthd.core.config.gangs import SilenceMode
+from healthd.core.config.gangs import SilenceMode, StragglerMode
 from healthd.core.hang.silence import Silence
 from healthd.core.hang.stragglers import Straggler
 from healthd.core.recovery.foreign_signs import Sign
@@ -84,6 +84,8 @@ class GangOptions:
     fence_timeout: timedelta | None = None
     hang: SilenceMode | None = None
     """What to do when all members fall silent; None: what the configuration says."""
+    stragglers: StragglerMode | None = None
+    """What to do about a rank that the others wait for; None: what the configuration says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,6 +398,10 @@ class GangView(msgspec.Struct, frozen=True, kw_only=True):
 
     silence: Silence | None = None
     """What its members use each second shows that it hangs, and it is to be restarted for that."""
+    slow: Sequence[Straggler] = ()
+    """The ranks, all on one node, that the others wait for now, and for which the gang is to leave that node."""
+    left_slow: Collection[str] = ()
+    """Nodes that gangs have left because a rank was slow there: as spares they come after others."""
 
     @property
     def terms(self) -> Terms:

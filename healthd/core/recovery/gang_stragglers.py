@@ -1,6 +1,6 @@
 """
 The ranks of a gang that the others wait for, by what the agents of their nodes publish of the work of its pods, and the
-record of them on its root. It is only reported: nothing follows from it.
+record of them on its root. What follows, where its owner allows that, is in `core.recovery.slow_nodes`.
 
 What is not known is never a straggler: no agent or one of an older healthd, an agent or a kubelet that does not report,
 a pod whose work is not listed, a gang of which a member starts, stops or is missing.
@@ -29,9 +29,16 @@ MOST_FINDINGS = 2
 
 def is_compared(root: Root, policy: HangPolicy) -> bool:
     """Whether anybody wants to know of the stragglers of this gang."""
-    if policy.stragglers is StragglerMode.IGNORE or not root.options.restart or root.invalid:
+    if not root.options.restart or root.invalid:
         return False
-    return mode_of(root, policy) is not SilenceMode.IGNORE
+    return straggler_mode_of(root, policy) is not StragglerMode.IGNORE
+
+
+def straggler_mode_of(root: Root, policy: HangPolicy) -> StragglerMode:
+    """What to do about a slow rank: what the owner of the gang says, else the configuration. No samples: nothing."""
+    if policy.stragglers is StragglerMode.IGNORE or mode_of(root, policy) is SilenceMode.IGNORE:
+        return StragglerMode.IGNORE
+    return root.options.stragglers or policy.stragglers
 
 
 def work_of(view: GangView, now: datetime) -> Mapping[str, RankWork] | None:

@@ -1,27 +1,56 @@
 """
-A gang leaves a node before its maintenance: another detector says that the node will be drained, moved or updated.
+A gang leaves nodes without a fault: before their maintenance, or because a rank on one of them makes the gang slow.
 
-A row of the configuration asks for it (`foreign.rows`, effect `move`). It is no fault. The gang is moved by a planned
-restart (`core.recovery.planned`) whose cause is `maintenance`, once there is a spare for each node that it should
-leave.
+- *Maintenance*: another detector says that a node will be drained, moved or updated, and a row of the configuration
+  asks for it (`foreign.rows`, effect `move`).
+- *A slow rank*: the owner of the gang allows it (`core.recovery.slow_nodes`).
+
+The gang is moved by a planned restart (`core.recovery.planned`), whose cause says which of both it is, once there is a
+spare for each node that it should leave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from healthd.core.api import Cause
 from healthd.core.api.model import CauseKind
+from healthd.core.api.recoveries import HangSuspect
 from healthd.core.config import RecoveryPolicy
-from healthd.core.recovery.foreign_signs import Effect, Sign
+from healthd.core.hang.straggler_text import sentence_of
+from healthd.core.hang.stragglers import Straggler
+from healthd.core.recovery.foreign_signs import Effect
 from healthd.core.recovery.gang import GangView, is_terminal, members, with_seats
 from healthd.core.recovery.spares import choose, is_doubtful
 
+MOVES = (CauseKind.MAINTENANCE, CauseKind.STRAGGLER)
+"""Why a gang leaves nodes. What comes first has the spares."""
 
-def signs_to_leave(view: GangView) -> list[Sign]:
+
+class Departure(NamedTuple):
+    """A node that a gang should leave, and why. It blames no node."""
+
+    node: str
+    message: str
+    finding: str = ""
+    """The row of the configuration that asks for it, if one does."""
+    suspects: tuple[HangSuspect, ...] = ()
+    """The slow ranks on it."""
+
+
+def nodes_to_leave(kind: CauseKind, view: GangView) -> list[Departure]:
+    """The nodes that the gang should leave for this reason, one of `MOVES`, by what was read."""
+    planned = _before_maintenance(view)
+    if kind is CauseKind.MAINTENANCE:
+        return planned
+    return _of_slow_ranks(view) if kind is CauseKind.STRAGGLER and not planned else []
+
+
+def _before_maintenance(view: GangView) -> list[Departure]:
     """
-    The signs by which the gang should leave nodes that its members are on, one for each node.
+    The nodes with members and the sign of another detector, which asks for it.
 
     A pod that has ended, or is on its way out because the gang was made smaller, keeps the gang on no node.
     """
@@ -29,25 +58,46 @@ def signs_to_leave(view: GangView) -> list[Sign]:
     there = [pod for pod in seated if not is_terminal(pod) and pod.metadata.deletion_timestamp is None]
     names = sorted({pod.spec.node_name for pod in there if pod.spec.node_name})
     signs = [sign for name in names if (sign := view.sign_on(name)) is not None]
-    return [sign for sign in signs if sign.effect is Effect.MOVE]
+    return [Departure(sign.node, sign.message, sign.row) for sign in signs if sign.effect is Effect.MOVE]
 
 
-def nodes_to_move_to(view: GangView, policy: RecoveryPolicy) -> dict[str, str]:
+def _of_slow_ranks(view: GangView) -> list[Departure]:
+    """The node of the ranks that make the gang slow. It is one at most."""
+    if not view.slow:
+        return []
+    first = min(view.slow, key=lambda each: each.since)
+    message = f"since {first.since:%Y-%m-%d %H:%M} UTC " + "; ".join(map(sentence_of, view.slow))
+    return [Departure(first.node, message, suspects=tuple(map(_suspect, view.slow)))]
+
+
+def _suspect(straggler: Straggler) -> HangSuspect:
+    return HangSuspect(
+        member=straggler.rank,
+        node=straggler.node,
+        pod=straggler.pod,
+        confidence=min(1.0, straggler.confidence),
+        words=[straggler.reason] if straggler.reason else [],
+    )
+
+
+def nodes_to_move_to(departures: Sequence[Departure], view: GangView, policy: RecoveryPolicy) -> dict[str, str]:
     """
     A free spare for each node that the gang should leave: node -> spare. Empty where one is missing.
 
     A spare about which there is any doubt is none: the gang runs, and may lose more than it wins.
     """
-    leaves = [sign.node for sign in signs_to_leave(view)]
+    leaves = [departure.node for departure in departures]
     used = {pod.spec.node_name for pod in members(view)}
     chosen = choose(leaves, view, kept={}, recovery="", policy=policy, used=used)
     good = {node: spare for node, spare in chosen.items() if not is_doubtful(spare, view)}
+    if any(departure.suspects for departure in departures):  # one slow node instead of another is no gain
+        good = {node: spare for node, spare in good.items() if spare not in view.left_slow}
     return good if len(good) == len(leaves) else {}
 
 
-def cause_to_move(signs: Sequence[Sign], spares: Mapping[str, str], now: datetime) -> Cause:
-    """The cause of the restart by which the gang leaves the nodes of *signs* for *spares*. It blames no node."""
-    first = signs[0]
-    more = f" and {len(signs) - 1} more" if len(signs) > 1 else ""
+def cause_to_move(kind: CauseKind, departures: Sequence[Departure], spares: Mapping[str, str], now: datetime) -> Cause:
+    """The cause of the restart by which the gang leaves for *spares*."""
+    first = departures[0]
+    more = f" and {len(departures) - 1} more" if len(departures) > 1 else ""
     message = f"{first.message}: moves to {spares[first.node]}{more}, after a save"
-    return Cause(kind=CauseKind.MAINTENANCE, finding=first.row, message=message, at=now)
+    return Cause(kind=kind, finding=first.finding, message=message, at=now, suspects=list(first.suspects))

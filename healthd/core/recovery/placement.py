@@ -102,7 +102,8 @@ def _place(
     The plan for the members that *root* asks for. *back* are nodes that the gang left and may have again.
 
     A node that another detector advises against is replaced when a spare is available, and used when none is. So is a
-    node that two independent witnesses of a hang suspect (`recovery.suspicion`).
+    node that two independent witnesses of a hang suspect, or on which a rank is slow (`recovery.suspicion`): that one
+    first.
 
     With too few spares the gang shrinks if its owner allowed that (`healthd.dev/min-nodes`), else nothing runs:
     a gang that waits for a missing member wastes every other node.
@@ -114,6 +115,7 @@ def _place(
     good = [node for node in before.values() if node not in unfit]
     suspect, last = node_to_replace(status), suspected_nodes(status)
     doubtful = [node for node in dict.fromkeys(good) if is_avoided(node, view) or node == suspect]
+    doubtful.sort(key=lambda node: node != suspect)
     spares = choose(
         [*bad, *doubtful], view, kept=status.replacements, recovery=recovery, policy=policy, used=good, last=last
     )

@@ -1,5 +1,6 @@
 """
-Planned restarts: healthd restarts a gang that has no fault, to grow back or to leave a node before its maintenance.
+Planned restarts: healthd restarts a gang that has no fault, to grow back, to leave a node before its maintenance, or to
+leave one on which a rank makes the gang slow.
 
 Such a restart comes right after a save, so that next to nothing is redone, and not soon after another recovery. It is a
 recovery like any other, with a cause that is no fault: the breaker and the limits of restarts do not count it. A fault
@@ -18,8 +19,9 @@ from healthd.core.api.model import CauseKind
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.growth import may_grow, recorded
-from healthd.core.recovery.moving import signs_to_leave
+from healthd.core.recovery.moving import MOVES, Departure, nodes_to_leave
 from healthd.core.recovery.progress import has_rhythm
+from healthd.core.recovery.slow_nodes import may_swap
 
 RIGHT_AFTER = timedelta(minutes=1)
 """A save that is so young costs little: to stop a gang and to start it takes as long."""
@@ -31,7 +33,7 @@ ENOUGH = 3
 """Intervals between checked saves that make a rhythm."""
 
 
-PLANNED = frozenset({CauseKind.CAPACITY, CauseKind.MAINTENANCE})
+PLANNED = frozenset({CauseKind.CAPACITY, *MOVES})
 """The causes that are no faults."""
 
 
@@ -40,11 +42,28 @@ def is_planned(recovery: Recovery) -> bool:
     return all(cause.kind in PLANNED for cause in recovery.status.causes or [recovery.spec.cause])
 
 
-def is_still_wanted(cause: Cause, earlier: Sequence[Recovery], view: GangView) -> bool:
+def is_still_wanted(
+    cause: Cause, earlier: Sequence[Recovery], view: GangView, policy: RecoveryPolicy, now: datetime
+) -> bool:
     """Whether what *cause* says still holds, by what was read anew. *earlier*: all recoveries of the gang."""
-    if cause.kind is CauseKind.MAINTENANCE:
-        return bool(signs_to_leave(view))
+    if cause.kind in MOVES:
+        departures = nodes_to_leave(cause.kind, view)
+        is_same = slow_ranks(departures) == {each.member for each in cause.suspects}
+        return is_same and may_leave(departures, earlier, policy, now)
     return view.root is not None and may_grow(view.root) and recorded(earlier, view.root) is not None
+
+
+def may_leave(
+    departures: Sequence[Departure], earlier: Iterable[Recovery], policy: RecoveryPolicy, now: datetime
+) -> bool:
+    """Whether the gang may leave these nodes, if any, after all its *earlier* recoveries."""
+    slow = slow_ranks(departures)
+    return bool(departures) and (not slow or may_swap(slow, earlier, policy, now))
+
+
+def slow_ranks(departures: Iterable[Departure]) -> set[str]:
+    """The ranks because of which it is to leave."""
+    return {suspect.member for departure in departures for suspect in departure.suspects}
 
 
 def recently_saved(root: Root, now: datetime) -> bool:

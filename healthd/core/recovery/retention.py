@@ -11,6 +11,7 @@ from datetime import datetime
 from healthd.core.api import GangRef, Recovery
 from healthd.core.api.model import ENDED
 from healthd.core.config import RecoveryPolicy
+from healthd.core.recovery.slow_nodes import swaps
 
 
 def outdated(
@@ -22,6 +23,8 @@ def outdated(
     Recoveries that began at the same attempt are kept or deleted together: the number of the next follows from the
     existing ones. If the last of them were deleted, its name would be free again, and a new fault would be taken for
     the old one, which another controller has handled already.
+
+    Those by which a living gang left a slow node are kept: a rank is swapped once (`core.recovery.slow_nodes`).
     """
     of_gang: dict[GangRef, list[Recovery]] = defaultdict(list)
     for recovery in recoveries:
@@ -31,7 +34,8 @@ def outdated(
 
 def _outdated(recoveries: list[Recovery], is_living: bool, policy: RecoveryPolicy, now: datetime) -> list[Recovery]:
     newest = sorted(recoveries, key=lambda each: each.spec.first_attempt, reverse=True)
-    kept = {each.spec.first_attempt for each in newest[: policy.keep]}
+    lasting = swaps(newest) if is_living else []
+    kept = {each.spec.first_attempt for each in [*newest[: policy.keep], *lasting]}
     too_many = [each for each in newest if each.status.phase in ENDED and each.spec.first_attempt not in kept]
     if is_living:
         return too_many

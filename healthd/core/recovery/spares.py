@@ -152,15 +152,17 @@ def _obstacle(name: str, node: Node, model: Node | None, view: GangView, policy:
 
 def _preference(
     name: str, node: Node, model: Node | None, view: GangView, policy: RecoveryPolicy
-) -> tuple[tuple[bool, ...], int, list[bool], bool]:
+) -> tuple[tuple[bool, ...], bool, int, list[bool], bool]:
     """
-    The sort key of a spare: without doubts, then not in a check, then near, then one that passed its check lately. One
+    The sort key of a spare: without doubts, then not left by a gang because a rank was slow there, then not in a check,
+    then near, then one that passed its check lately. One
     that failed its check as an idle spare, and is in service all the same, comes last of these: no other has confirmed
     that.
     """
     said = view.last_checks.get(name, LastCheck.NONE)
     check = {LastCheck.RUNNING: 1, LastCheck.FAILED: 2}.get(said, 0)
-    return _doubts(name, view), check, _distance(node, model, policy), said is not LastCheck.PASSED
+    is_slow = name in view.left_slow
+    return _doubts(name, view), is_slow, check, _distance(node, model, policy), said is not LastCheck.PASSED
 
 
 def _doubts(name: str, view: GangView) -> tuple[bool, bool, bool]:

@@ -19,8 +19,8 @@ from healthd.core.recovery.fence import CLOCKS_DIFFER, fence_pods, has_unread_en
 from healthd.core.recovery.foreign_signs import Effect
 from healthd.core.recovery.gang import index_of, members, will_not_run
 from healthd.core.recovery.growth import left_out_of, room
-from healthd.core.recovery.moving import nodes_to_move_to
-from healthd.core.recovery.planned import is_planned
+from healthd.core.recovery.moving import MOVES, nodes_to_leave, nodes_to_move_to
+from healthd.core.recovery.planned import is_planned, recently_saved
 from healthd.core.recovery.situation import Decision, Situation, began
 from healthd.core.recovery.spares import is_ready
 
@@ -59,17 +59,25 @@ def detected(s: Situation) -> Decision:
 
 def _as_planned(s: Situation) -> Decision:
     """Stop a gang that has no fault, if all is still as it was when this recovery was opened."""
-    moves = s.status.causes[0].kind is CauseKind.MAINTENANCE
-    what = "is not moved" if moves else "does not grow back"
+    kind = s.status.causes[0].kind
+    what = "is not moved" if kind in MOVES else "does not grow back"
     if s.faults or s.refusal:
         return s.enter(Phase.SUPERSEDED, f"it {what} now: {s.refusal or s.faults[0].message}")
-    if moves and not nodes_to_move_to(s.view, s.policy):
+    if not recently_saved(s.root, s.now):  # such as where a controller died after it had opened this recovery
+        return s.enter(Phase.SUPERSEDED, f"it {what} now: its last save is too old, so steps would be lost")
+    if kind in MOVES and not nodes_to_move_to(nodes_to_leave(kind, s.view), s.view, s.policy):
         return s.enter(Phase.SUPERSEDED, f"it {what}: nothing asks for it any more, or there is no spare for it")
-    if not moves and not room(s.view, left_out_of(s.recovery, s.root), s.policy):
+    if kind not in MOVES and not room(s.view, left_out_of(s.recovery, s.root), s.policy):
         return s.enter(Phase.SUPERSEDED, f"it {what}: its size was changed, or there is no node for it")
-    aim = "leaves nodes before their maintenance" if moves else "grows back"
-    message = f"a planned restart: the {s.terms.gang} {aim}"
+    message = f"a planned restart: the {s.terms.gang} {_AIMS[kind]}"
     return s.enter(Phase.STOPPING, message, pods=members_to_fence(s), let_through=s.now)
+
+
+_AIMS = {
+    CauseKind.MAINTENANCE: "leaves nodes before their maintenance",
+    CauseKind.STRAGGLER: "leaves a node on which a rank makes it slow",
+    CauseKind.CAPACITY: "grows back",
+}
 
 
 def _fell_from(s: Situation) -> str:

@@ -1,9 +1,10 @@
 """
-What follows from who is suspected in a gang that hangs. Pure, and the same for every kind of gang.
+What follows from who is suspected in a gang that hangs, or makes it slow. Pure, and the same for every kind of gang.
 
 - No suspect: the gang is restarted where it was.
 - One witness: also, but the suspect's node comes last among the nodes that may be chosen.
 - Two independent witnesses, and all suspects on one node: a spare takes its place if there is one.
+- A slow rank, where its owner wants the gang to leave its node (`recovery.slow_nodes`): a spare takes its place.
 - The same stacks at the same step as before the restart: no further restart, for the program itself is at fault.
 
 A suspicion takes no node out of service and counts against no budget. A node that was replaced goes back into the pool
@@ -76,17 +77,28 @@ def suspected_nodes(status: RecoveryStatus) -> dict[str, int]:
 
 
 def node_to_replace(status: RecoveryStatus) -> str:
-    """The node that a spare is to replace, as far as there is one; empty: none. Never more than one for a hang."""
-    hang = next((cause for cause in reversed(status.causes) if cause.kind is CauseKind.HANG), None)
-    suspects = hang.suspects if hang is not None else []
+    """The node that a spare is to replace, as far as there is one; empty: none. Never more than one."""
+    cause = _suspecting(status)
+    suspects = cause.suspects if cause is not None else []
     nodes = {each.node for each in suspects}
-    if len(nodes) != 1 or any(each.witnesses < ENOUGH for each in suspects):
+    is_hang = cause is not None and cause.kind is CauseKind.HANG
+    if len(nodes) != 1 or (is_hang and any(each.witnesses < ENOUGH for each in suspects)):
         return ""
     return nodes.pop()
 
 
+def _suspecting(status: RecoveryStatus) -> Cause | None:
+    """The newest cause whose suspects count."""
+    kinds = (CauseKind.HANG, CauseKind.STRAGGLER)
+    return next((cause for cause in reversed(status.causes) if cause.kind in kinds), None)
+
+
 def suspicion_text(node: str, replacements: Mapping[str, str], status: RecoveryStatus) -> str:
     """What becomes of *node*, which `node_to_replace` has named."""
+    cause = _suspecting(status)
+    if cause is not None and cause.kind is CauseKind.STRAGGLER:
+        found = "it stays in service" if node in replacements else "no spare is free for it now, so it is used again"
+        return f"a rank was slow on {node}: {found}"
     witnesses = _witnesses(suspected_nodes(status).get(node, 0))
     if node in replacements:
         return f"{node} is only suspected, by {witnesses}: it stays in service; `healthd check` it"
@@ -95,7 +107,7 @@ def suspicion_text(node: str, replacements: Mapping[str, str], status: RecoveryS
 
 def times_suspected(recoveries: Iterable[Recovery]) -> Counter[str]:
     """In how many hangs each node was suspected."""
-    causes = (cause for recovery in recoveries for cause in recovery.status.causes)
+    causes = (cause for each in recoveries for cause in each.status.causes if cause.kind is CauseKind.HANG)
     return Counter(node for cause in causes for node in {each.node for each in cause.suspects if each.node})
 
 

@@ -244,6 +244,7 @@ _BLAME = {
     CauseKind.SOFTWARE: "a fault of the software, no {node} is to blame",
     CauseKind.HANG: "everything is alive and nothing moves",
     CauseKind.MAINTENANCE: "no fault: it leaves {node}s before their maintenance",
+    CauseKind.STRAGGLER: "no fault: it leaves a {node} on which a rank makes it slow",
     CauseKind.CAPACITY: "no fault: there are {node}s again for members that were left out",
 }
 """The most significant kind first."""

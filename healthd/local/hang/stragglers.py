@@ -18,7 +18,7 @@ class StragglerWatch:
     """*report* gets each straggler when it is first seen, and again with its end."""
 
     def __init__(self, policy: HangPolicy, report: Callable[[Straggler], Awaitable[None]]) -> None:
-        self._is_on = policy.stragglers is StragglerMode.REPORT
+        self._is_on = policy.stragglers is not StragglerMode.IGNORE
         self._report = report
         self._windows = ShareWindows()
         self._detector = StragglerDetector()

@@ -227,3 +227,61 @@ def test_work_of_long_ago_costs_no_time_and_tells_nothing() -> None:
     work = GangWork(long_ago)
     assert work.observe(long_ago, gang.agents.now) == []
     assert work.observe(long_ago, gang.agents.now + timedelta(hours=1)) == []
+
+
+def test_a_rank_that_is_slow_now_is_shown_with_how_much_slower_the_gang_is_by_all_windows_since() -> None:
+    gang = Gang()
+    gang.run(AN_HOUR, even())
+    gang.run(20, slow(3, 0.2))
+    gang.run(40, slow(3, 0.3))
+
+    assert gang.work is not None
+    (straggler,) = gang.work.slow_now(gang.agents.now)
+    assert straggler.rank == "3"
+    assert straggler.slower == pytest.approx(0.3, abs=0.03)
+    assert straggler.seen_at == gang.agents.now
+
+
+def test_a_new_controller_shows_what_is_on_record_only_where_its_own_windows_show_it() -> None:
+    gang = Gang()
+    gang.run(AN_HOUR, even())
+    (recorded,) = gang.run(8, slow(3, 0.2))
+    for rank, is_shown in (("3", True), ("5", False)):
+        gang.work = None
+        gang.compare()
+        assert gang.work is not None
+        gang.work.adopt(replace(recorded, rank=rank))
+        shown = gang.work.slow_now(gang.agents.now)
+        assert [(each.rank, each.since) for each in shown] == ([("3", recorded.since)] if is_shown else [])
+
+
+def test_nothing_is_shown_of_a_rank_that_has_begun_to_keep_up_although_that_is_not_certain_yet() -> None:
+    gang = Gang()
+    gang.run(AN_HOUR, even())
+    gang.run(40, slow(3, 0.2))
+    gang.run(3, even())
+
+    assert gang.work is not None
+    assert [each.rank for each in gang.work.present] == ["3"]
+    assert gang.work.slow_now(gang.agents.now) == []
+
+
+def test_nothing_is_shown_any_more_when_the_agents_publish_nothing() -> None:
+    gang = Gang()
+    gang.run(AN_HOUR, even())
+    gang.run(40, slow(3, 0.2))
+
+    assert gang.work is not None
+    assert gang.work.slow_now(gang.agents.now + KNOWN_FOR)
+    assert gang.work.slow_now(gang.agents.now + KNOWN_FOR + timedelta(minutes=1)) == []
+
+
+def test_two_are_shown_together_or_not_at_all() -> None:
+    gang = Gang()
+    gang.run(AN_HOUR, even())
+    gang.run(40, slow(3, 0.2))
+    assert gang.work is not None
+    (straggler,) = gang.work.slow_now(gang.agents.now)
+    gang.work.adopt(replace(straggler, rank="5"))
+
+    assert gang.work.slow_now(gang.agents.now) == []

@@ -37,6 +37,7 @@ ONE_LEFT = Shrunk(size=3, members=2, nodes=["gone"])
 CAPACITY = Cause(kind=CauseKind.CAPACITY, message="gone can be used", at=START)
 HERE = [a_node("here-0"), a_node("here-1")]
 MINUTE = timedelta(minutes=1)
+JUST_SAVED = Progress(step=9, at=START, intervals=[60.0] * 3)
 
 
 def a_gang(world: int = 2, **fields: Any) -> Root:
@@ -218,8 +219,8 @@ def detected(**given: Any) -> tuple[Phase | None, str]:
     """What a recovery that was just opened to grow back becomes."""
     recovery = a_recovery(cause=CAPACITY)
     recovery = Recovery(metadata=recovery.metadata, spec=_with_record(recovery))
-    view = given.pop("view", None) or seen(a_node("gone"))
-    found = decide(recovery, view, given.pop("faults", ()), POLICY, START, given.pop("refusal", ""))
+    view = given.pop("view", None) or seen(a_node("gone"), root=a_gang(progress=JUST_SAVED))
+    found = decide(recovery, view, given.pop("faults", ()), POLICY, given.pop("now", START), given.pop("refusal", ""))
     assert found.record is not None
     return found.record.phase, found.record.message
 
@@ -243,8 +244,19 @@ def test_it_does_not_begin_while_the_breaker_is_open() -> None:
 
 
 def test_it_does_not_begin_when_the_node_is_bad_again_or_the_size_is_another() -> None:
-    assert detected(view=seen(a_node("gone", unschedulable=True)))[0] is Phase.SUPERSEDED
-    assert detected(view=seen(a_node("gone"), root=a_gang(world=3)))[0] is Phase.SUPERSEDED
+    bad = seen(a_node("gone", unschedulable=True), root=a_gang(progress=JUST_SAVED))
+    larger = seen(a_node("gone"), root=a_gang(world=3, progress=JUST_SAVED))
+    why = "it does not grow back: its size was changed, or there is no node for it"
+
+    assert detected(view=bad) == (Phase.SUPERSEDED, why)
+    assert detected(view=larger) == (Phase.SUPERSEDED, why)
+
+
+def test_it_does_not_begin_when_its_save_is_old_as_after_a_controller_that_died() -> None:
+    phase, message = detected(now=START + 2 * MINUTE)
+
+    assert phase is Phase.SUPERSEDED
+    assert message == "it does not grow back now: its last save is too old, so steps would be lost"
 
 
 def test_a_gang_with_its_own_size_is_planned_as_ever() -> None:

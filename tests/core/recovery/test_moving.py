@@ -1,4 +1,4 @@
-"""Which nodes a gang should leave before their maintenance."""
+"""Which nodes a gang should leave before their maintenance, and when it may be moved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from healthd.core.api import Pod, PodStatus
 from healthd.core.api.model import CauseKind
 from healthd.core.recovery.foreign_signs import Effect, Sign
 from healthd.core.recovery.gang import GangView
-from healthd.core.recovery.moving import signs_to_leave
+from healthd.core.recovery.moving import nodes_to_leave
 from tests.builders import a_pod
 from tests.core.gangs import a_root
 from tests.fakes import START
@@ -28,7 +28,7 @@ def a_sign(node: str) -> Sign | None:
 def left(*pods: Pod, world: int = 2) -> list[str]:
     """The nodes that a gang with these members should leave."""
     view = GangView(root=a_root(world=world), pods=pods, sign_on=a_sign)
-    return [sign.node for sign in signs_to_leave(view)]
+    return [departure.node for departure in nodes_to_leave(CauseKind.MAINTENANCE, view)]
 
 
 def a_rank(number: int, phase: str = "Running", **meta: Any) -> Pod:

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import msgspec
 
-from healthd.core.api import Recovery, RecoveryStatus
-from healthd.core.api.model import Phase
+from healthd.core.api import Attempt, ChosenCheckpoint, Recovery, RecoveryStatus
+from healthd.core.api.model import CauseKind, Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.retention import outdated
-from tests.builders import a_recovery
+from tests.builders import a_cause, a_recovery
 from tests.fakes import START
 
 POLICY = RecoveryPolicy(keep=2, keep_for=timedelta(days=1))
@@ -43,6 +43,17 @@ def test_those_of_one_attempt_stay_together_as_their_names_count_them() -> None:
     recoveries = [the(1, Phase.SUPERSEDED, name=f"train-1-{number}") for number in range(5)]
 
     assert outdated([*recoveries, the(2)], LIVING, POLICY, START) == []
+
+
+def test_those_by_which_a_living_gang_left_a_slow_node_are_kept_as_a_rank_is_swapped_once() -> None:
+    start = Attempt(number=1, checkpoint=ChosenCheckpoint())
+    status = RecoveryStatus(phase=Phase.RECOVERED, phase_since=START, attempts=[start])
+    swapped = a_recovery("train-1", cause=a_cause(CauseKind.STRAGGLER), status=status)
+    in_vain = a_recovery("train-2", first_attempt=2, cause=a_cause(CauseKind.STRAGGLER), status=the(2).status)
+    recoveries = [swapped, in_vain, the(3), the(4)]
+
+    assert names(outdated(recoveries, LIVING, POLICY, START)) == ["train-2"]
+    assert "train-1" in names(outdated(recoveries, (), POLICY, START + timedelta(days=1)))
 
 
 def test_each_gang_has_its_own() -> None:

@@ -206,6 +206,19 @@ def test_a_gang_is_made_again_only_of_a_kind_that_is_and_by_the_word_that_asks_f
     assert "healthd.dev/rebuild has no effect on a StatefulSet" in said
 
 
+def test_a_gang_leaves_a_slow_node_only_where_its_saves_are_seen_its_ranks_are_compared_and_it_is_in_no_queue() -> None:
+    asked = {"healthd.dev/slow-rank": "swap"}
+    unseen = examine(chart(notes={**asked, "healthd.dev/checkpoint": ""}))
+    queued = [remark.what for remark in examine(chart(root=in_a_queue(), notes=asked))]
+
+    assert examine(chart(notes=asked)) == []
+    assert explained(examine(chart(notes={**asked, "healthd.dev/hang": "ignore"}))) == (
+        "note: healthd.dev/slow-rank: swap has no effect beside healthd.dev/hang: ignore"
+    )
+    assert "healthd.dev/slow-rank: swap has no effect without healthd.dev/checkpoint" in [each.what for each in unseen]
+    assert "healthd.dev/slow-rank: swap has no effect on a gang in a queue" in queued
+
+
 def test_a_gang_in_a_queue_gives_its_quota_back_while_it_is_stopped() -> None:
     assert explained(examine(chart(root=in_a_queue()))) == "note: it is in Kueue's queue lq"
 

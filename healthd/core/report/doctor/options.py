@@ -18,8 +18,10 @@ from healthd.core.api import (
     ANNOTATION_REBUILD,
     ANNOTATION_RECREATE,
     ANNOTATION_RESTART,
+    ANNOTATION_SLOW_RANK,
 )
 from healthd.core.api.locations import VOLUMES_AT, is_below, parts_of
+from healthd.core.config.gangs import SilenceMode, StragglerMode
 from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel
 from healthd.core.report.doctor.rights import rebuilt_as
 from healthd.core.untrusted import shown
@@ -149,6 +151,8 @@ def _values(chart: Chart) -> Iterator[Remark]:
         yield from _growing(chart)
     if ANNOTATION_REBUILD in chart.meta.annotations:
         yield from _rebuilding(chart)
+    if chart.meta.annotations.get(ANNOTATION_SLOW_RANK) == StragglerMode.SWAP:
+        yield from _swapping(chart)
     if ANNOTATION_MIN_NODES in chart.meta.annotations and not _is_elastic(chart):
         yield Remark(
             RemarkLevel.NOTE,
@@ -229,6 +233,34 @@ def _rebuilding(chart: Chart) -> Iterator[Remark]:
         )
 
 
+def _swapping(chart: Chart) -> Iterator[Remark]:
+    """What keeps a gang from leaving the node of a slow rank, though its owner asks for it."""
+    notes, is_queued = chart.meta.annotations, bool(chart.root and chart.root.queue)
+    if not notes.get(ANNOTATION_CHECKPOINT):
+        yield _in_vain(
+            f"without {ANNOTATION_CHECKPOINT}",
+            "a gang is moved only right after a save, so that no step is lost, and its saves cannot be seen",
+            f"set {ANNOTATION_CHECKPOINT}, or take the annotation off",
+        )
+    if notes.get(ANNOTATION_HANG) == SilenceMode.IGNORE:
+        yield _in_vain(
+            f"beside {ANNOTATION_HANG}: {SilenceMode.IGNORE}",
+            "its ranks are not compared",
+            f"write {ANNOTATION_HANG}: {SilenceMode.TELL}, or take one of the two off",
+        )
+    if is_queued:
+        yield _in_vain(
+            "on a gang in a queue",
+            "a gang that is moved gives its quota back, and might not get it again soon: so it is only reported",
+            "take the annotation off",
+        )
+
+
+def _in_vain(where: str, why: str, remedy: str) -> Remark:
+    message = f"{ANNOTATION_SLOW_RANK}: {StragglerMode.SWAP} has no effect {where}"
+    return Remark(RemarkLevel.NOTE, message, why, remedy)
+
+
 _KNOWN = (
     ANNOTATION_REBUILD,
     ANNOTATION_GROW_BACK,
@@ -239,6 +271,7 @@ _KNOWN = (
     ANNOTATION_MIN_NODES,
     ANNOTATION_FENCE_TIMEOUT,
     ANNOTATION_HANG,
+    ANNOTATION_SLOW_RANK,
     ANNOTATION_RECREATE,
     ANNOTATION_LAUNCHER,
 )
