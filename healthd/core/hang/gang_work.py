@@ -80,6 +80,8 @@ class GangWork:
         self._scale = 0.0
         self._fed: deque[_Fed] = deque(maxlen=KEPT)
         self._present: dict[str, Straggler] = {}
+        self._shown: list[Straggler] | None = None
+        """Those that the newest windows show. None: that was not worked out since the last change."""
 
     @property
     def present(self) -> list[Straggler]:
@@ -92,10 +94,14 @@ class GangWork:
         windows since, where their peers before are known. None at all unless the newest windows show each of them to be
         slow: more is asked for than for a report.
         """
+        if self._shown is None:
+            self._shown = self._shown_by_newest()
+        known_until = now - KNOWN_FOR - timedelta(seconds=self._seconds)
+        return [] if any(each.seen_at < known_until for each in self._shown) else self._shown
+
+    def _shown_by_newest(self) -> list[Straggler]:
         newest = [fed for fed in self._fed if not fed.is_pause][-IN_A_ROW:]
-        if len(newest) < IN_A_ROW or now - newest[-1].end > KNOWN_FOR + timedelta(seconds=self._seconds):
-            return []
-        if not all(self._is_high(name, newest) for name in self._present):
+        if len(newest) < IN_A_ROW or not all(self._is_high(name, newest) for name in self._present):
             return []
         return [self._measured(name, each, newest[-1].end) for name, each in self._present.items()]
 
@@ -115,6 +121,7 @@ class GangWork:
     def adopt(self, straggler: Straggler) -> None:
         """Take over one that was reported before. It is over when its rank keeps up again."""
         self._present[straggler.rank] = straggler
+        self._shown = None
 
     def stopped(self, at: datetime) -> list[Straggler]:
         """Those that were slow, as ended: the pods were stopped."""
@@ -125,6 +132,7 @@ class GangWork:
         *ranks*: those that this `is_of`. Returns what changes: those that begin to be slow, and with `ended_at` those
         that no longer are.
         """
+        self._shown = None
         for name, each in ranks.items():
             self._take(name, each, now)
         changes = list[Straggler]()
