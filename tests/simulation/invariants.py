@@ -274,13 +274,14 @@ class Watchdog:
 
     def _check_stop(self, name: str, after: Job) -> None:
         owner = after.metadata.annotations.get(STOPPED_BY, "")
-        recovery = self._recovery(owner)
-        expect(11, recovery is not None, f"{name} was stopped by {owner or 'nobody'}, which is no recovery")
-        if recovery is not None:
-            expect(4, recovery.status.phase == "Stopping", f"{name} was stopped in phase {recovery.status.phase}")
+        records = self._records(owner)
+        expect(11, bool(records), f"{name} was stopped by {owner or 'nobody'}, which is no recovery")
+        phases = [each.status.phase for each in records]
+        expect(4, "Stopping" in phases, f"{name} was stopped in phase {' or '.join(phases)}")
 
-    def _recovery(self, name: str) -> Recovery | None:
-        return self.recoveries.get(name) or self._deleted_recoveries.get(name)
+    def _records(self, name: str) -> list[Recovery]:
+        """A write may be on its way when a person deletes its record, and an older state of it is made again."""
+        return [each for each in (self.recoveries.get(name), self._deleted_recoveries.get(name)) if each]
 
     def _check_start(self, by: str, name: str, before: Job, after: Job) -> None:
         expect(9, name not in self.stopped_by_user, f"{name} was started though its user had stopped it")
@@ -301,9 +302,7 @@ class Watchdog:
         self._check_doubts(name, before, after)
 
     def _check_intent(self, name: str, before: Job, new: int) -> None:
-        """A start may be on its way when a person deletes its record, and an older state of it is made again."""
-        owner = before.metadata.annotations.get(STOPPED_BY, "")
-        records = [each for each in (self.recoveries.get(owner), self._deleted_recoveries.get(owner)) if each]
+        records = self._records(before.metadata.annotations.get(STOPPED_BY, ""))
         intended = [each for each in records if [a.number for a in each.status.attempts][-1:] == [new]]
         expect(4, bool(intended), f"attempt {new} of {name} was started with no intent on record")
         let_through = any(each.status.let_through is not None for each in intended)
@@ -331,7 +330,7 @@ class Watchdog:
 
     def _check_doubts(self, name: str, before: Job, after: Job) -> None:
         """What failed twice soon after it was loaded is not loaded again while there is an older one that loads."""
-        recovery = self._recovery(before.metadata.annotations.get(STOPPED_BY, ""))
+        recovery = next(iter(self._records(before.metadata.annotations.get(STOPPED_BY, ""))), None)
         path = after.spec.template.metadata.annotations.get("healthd.dev/resume-from", "")
         now = next((saved for saved in self._stores[name].saved if saved.path == path), None)
         if recovery is None or now is None or now.loads:
