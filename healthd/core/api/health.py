@@ -26,6 +26,8 @@ ShortText = Annotated[str, msgspec.Meta(max_length=LONGEST_SHORT_TEXT)]
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 MOST_FRAMES = 12
 """Functions of a stack that are published, the innermost ones."""
+MOST_CONNECTIONS = 24
+"""TCP connections of a quiet pod that are published: the lost ones, and some of the others."""
 MOST_WINDOWS = 24
 """Windows of a pod's work that are published: six minutes, where steps are short."""
 LONGEST_WINDOW = 120
@@ -123,6 +125,28 @@ class PodFrame(Slim, frozen=True, kw_only=True):
     """The line in which it was."""
 
 
+class PodConnection(Slim, frozen=True, kw_only=True):
+    """An established TCP connection of a quiet pod. An endpoint is an address and a port, such as `10.0.0.5:29500`."""
+
+    local: ShortText = ""
+    """The endpoint of the pod."""
+    remote: ShortText = ""
+    """The endpoint of the peer."""
+    unacknowledged: Number = 0
+    """Bytes that the pod sends again and again, and that are never acknowledged; 0: none."""
+    awaited: bool = False
+    """The main thread of the process waits in a system call for the peer to send, or to read what was sent."""
+
+
+class PodNetwork(Slim, frozen=True, kw_only=True):
+    """What a quiet pod does with the network, by the socket tables of the kernel."""
+
+    connections: Annotated[list[PodConnection], msgspec.Meta(max_length=MOST_CONNECTIONS)] = []
+    """Of all its ranks, those first on which nothing is acknowledged; none to the pod's own loopback."""
+    elsewhere: bool = False
+    """Each thread of the process runs, or waits for something that is not on the network."""
+
+
 class PodProcess(Slim, frozen=True, kw_only=True):
     """The process of a quiet pod that explains most, by the component `hang-evidence`."""
 
@@ -140,6 +164,8 @@ class PodProcess(Slim, frozen=True, kw_only=True):
     """How many it and its descendants are."""
     stack: Annotated[list[PodFrame], msgspec.Meta(max_length=MOST_FRAMES)] = []
     """Python functions of its main thread, the innermost first."""
+    network: PodNetwork | None = None
+    """What it does with the network. Absent: that could not be read, or the component is of an older version."""
 
 
 class PodActivity(Slim, frozen=True, kw_only=True):

@@ -27,6 +27,8 @@ MOST_RECENT = 8
 MOST_LOG_LINES = 8
 MOST_GPUS = 16
 MOST_TROUBLES = 8
+MOST_CONNECTIONS = 64
+"""TCP connections of one rank. The lost ones are kept first."""
 LONGEST_NAME = 253
 """Characters of the name of a pod or a node."""
 _ELLIPSIS = "…"
@@ -100,12 +102,37 @@ class Frame(Struct, frozen=True):
     line: Count = 0
 
 
+class Connection(Struct, frozen=True):
+    """An established TCP connection of a rank's process. An endpoint is an address and a port: `10.0.0.5:29500`."""
+
+    local: Word
+    remote: Word
+    unacknowledged: Count = 0
+    """Bytes that it sends again and again, and that are never acknowledged. 0: none, so it is not known to be lost."""
+    is_awaited: bool = False
+    """The main thread waits in a system call for the peer to send, or to read what was sent."""
+
+
+class NetworkEvidence(Struct, frozen=True):
+    """What a rank's process does with the network, by the kernel's socket tables. RDMA and NVLink are not in them."""
+
+    connections: Annotated[tuple[Connection, ...], Meta(max_length=MOST_CONNECTIONS)] = ()
+    is_elsewhere: bool = False
+    """
+    Each thread of it runs, or waits for something that is not on the network: a timer, a file, a pipe, a lock. False
+    also where one of them waits for a notice of which it is not known whence it comes (poll).
+    """
+    namespace: Count = 0
+    """The kernel's number of its network namespace: 127.0.0.1 is another place in each. 0: not known."""
+
+
 class Source(StrEnum):
     """Which witness speaks."""
 
     RECORDER = "flight recorder"
     RAS = "NCCL RAS"
     PROCESS = "process"
+    CONNECTIONS = "connections"
     STACK = "stack"
     ACTIVITY = "activity"
 
@@ -144,6 +171,7 @@ class RankEvidence(Struct, frozen=True):
     process: ProcessEvidence | None = None
     activity: Activity | None = None
     stack: Stack | None = None
+    network: NetworkEvidence | None = None
     groups: Annotated[tuple[GroupProgress, ...], Meta(max_length=MOST_GROUPS)] = ()
     lost_by_ras: Word = ""
     """Why RAS has no answer from it: *dead*, *unresponsive*. Empty: it has one, or was not asked."""

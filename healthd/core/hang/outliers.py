@@ -102,7 +102,7 @@ def _unlike(stacks: Mapping[int, Stack]) -> list[Odd]:
 
 def odd_states(ranks: Sequence[RankEvidence]) -> list[Odd]:
     """Ranks whose process runs while most others sleep, or sleeps in another system call. One in four at most."""
-    states = {each.rank: _spoken_state(each.process) for each in ranks if each.process is not None}
+    states = {each.rank: spoken_state(each.process) for each in ranks if each.process is not None}
     if len(states) < FEWEST:
         return []
     ((usual, count),) = Counter(states.values()).most_common(1)
@@ -112,7 +112,8 @@ def odd_states(ranks: Sequence[RankEvidence]) -> list[Odd]:
     return [Odd(rank, f"is {states[rank]}; {count:,} ranks are {usual}", others_wait=False) for rank in odd]
 
 
-def _spoken_state(process: ProcessEvidence) -> str:
+def spoken_state(process: ProcessEvidence) -> str:
+    """What *process* does, without a subject: `sleeping in futex`."""
     where = process.syscall or process.wchan
     if process.state is TaskState.RUNNING:
         return "running"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2s
 
 from healthd.core.api.recoveries import HangSuspect
-from healthd.core.hang.evidence import RankEvidence, Stack
+from healthd.core.hang.evidence import RankEvidence, Source, Stack
 from healthd.core.hang.outliers import spoken_frame
 from healthd.core.hang.vote import HangLocation, Suspect
 
@@ -27,6 +27,8 @@ def suspects_of(
 
 def _suspect(suspect: Suspect, stack: Stack | None, member: str) -> HangSuspect:
     frames = stack.frames if stack is not None else ()
+    is_program = all(witness.source is not Source.CONNECTIONS for witness in suspect.witnesses)
+    # a rank that lost its network waits where all wait: the same place the next time says nothing of the program
     return HangSuspect(
         member=member,
         node=suspect.node,
@@ -35,7 +37,7 @@ def _suspect(suspect: Suspect, stack: Stack | None, member: str) -> HangSuspect:
         confidence=suspect.confidence,
         words=[f"{witness.source}: {witness.words}" for witness in suspect.witnesses],
         doing=spoken_frame(frames[0]) if frames else "",
-        stack=_digest([f"{frame.function}\0{frame.file}" for frame in frames]) if frames else "",
+        stack=_digest([f"{frame.function}\0{frame.file}" for frame in frames]) if frames and is_program else "",
     )
 
 

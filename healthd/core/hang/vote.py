@@ -2,8 +2,9 @@
 Which rank of a gang holds up the others, by everything that is known of each of them. Pure.
 
 The strongest kind of evidence that names ranks decides: behind in the sequence of collectives, then a process that is
-stopped or dead, then a stack like no other, then a state or an activity like no other. Weaker kinds that name the same
-rank add to the confidence; they name no further rank. No suspect is a valid answer: the reason says why.
+stopped or dead, then lost connections, then one that does something else while others wait for it, then a stack like
+no other, then a state or an activity like no other. Weaker kinds that name the same rank add to the confidence; they
+name no further rank. No suspect is a valid answer: the reason says why.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from msgspec import Struct
 
 from healthd.core.api.recoveries import MOST_SUSPECTS
 from healthd.core.hang.evidence import ProcessEvidence, RankEvidence, Source, TaskState
-from healthd.core.hang.outliers import Odd, odd_activity, odd_stacks, odd_states
+from healthd.core.hang.links import LostLinks, find_awaited, find_lost
+from healthd.core.hang.outliers import Odd, odd_activity, odd_stacks, odd_states, spoken_state
 from healthd.core.hang.sequence import Behind, find_behind
 
 _SEES = {
@@ -25,6 +27,7 @@ _SEES = {
     Source.RAS: "collectives",
     Source.PROCESS: "kernel",
     Source.ACTIVITY: "kernel",
+    Source.CONNECTIONS: "network",
     Source.STACK: "program",
 }
 """Witnesses that read the same thing in two ways err together: they are not independent."""
@@ -76,6 +79,7 @@ class HangLocation(Struct, frozen=True):
 
 _BEHIND, _MISMATCH_OR_RAS = 0.9, 0.85
 _STOPPED, _LOST, _BLOCKED, _WITHOUT_RECORD = 0.9, 0.8, 0.5, 0.35
+_LINKS, _LINKS_MAYBE, _AWAITED = 0.8, 0.5, 0.6
 _OUTSIDE, _UNLIKE, _ACTIVITY = 0.6, 0.4, 0.35
 
 
@@ -85,16 +89,22 @@ def vote(ranks: Sequence[RankEvidence]) -> HangLocation:
 
     Cost: linear in the size of the evidence, and n log n in the ranks.
     """
-    behind = find_behind(ranks)
-    kinds: Sequence[list[Witness]] = (
+    behind, lost = find_behind(ranks), find_lost(ranks)
+    strong: Sequence[list[Witness]] = (
         list(_sequence(behind)),
         list(_processes(ranks, behind)),
+        list(_links(lost)),
+    )
+    weak: Sequence[list[Witness]] = (
+        list(_awaited(ranks)),
         list(_stacks(odd_stacks(ranks))),
         list(_activity(odd_states(ranks), odd_activity(ranks))),
     )
-    named = next((named for kind in kinds if (named := _named(kind, len(ranks)))), None)
+    kinds = [*strong, *weak]
+    deciding = strong if lost.reason else kinds  # two ranks that cannot talk explain the hang: others only wait
+    named = next((named for kind in deciding if (named := _named(kind, len(ranks)))), None)
     if named is None:
-        return HangLocation(ranks=len(ranks), reason=_why_none(ranks, behind, kinds))
+        return HangLocation(ranks=len(ranks), reason=lost.reason or _why_none(ranks, behind, kinds))
     suspects = sorted(_suspects(ranks, named, kinds), key=lambda suspect: (-suspect.confidence, suspect.rank))
     more = max(0, len(suspects) - MOST_SUSPECTS)
     return HangLocation(ranks=len(ranks), suspects=tuple(suspects[:MOST_SUSPECTS]), more_suspects=more)
@@ -143,6 +153,23 @@ def spoken_process(process: ProcessEvidence) -> str:
             return f"{which} is gone"
         case state:
             return f"{which} is {state}" + (f" in {where}" if where else "")
+
+
+def _links(lost: LostLinks) -> Iterator[Witness]:
+    for rank, suspicion in lost.suspects.items():
+        weight = _LINKS if suspicion.is_clear else _LINKS_MAYBE
+        yield Witness(rank, Source.CONNECTIONS, suspicion.words, weight)
+
+
+def _awaited(ranks: Sequence[RankEvidence]) -> Iterator[Witness]:
+    """The kernel says for which peer a thread waits, so this needs no majority."""
+    waiting = find_awaited(ranks)
+    for each in ranks:
+        if each.rank in waiting and each.process is not None:
+            number = waiting[each.rank]
+            others = "1 rank waits" if number == 1 else f"{number:,} ranks wait"
+            words = f"is {spoken_state(each.process)}; {others} for it"
+            yield Witness(each.rank, Source.PROCESS, words, _AWAITED)
 
 
 def _stacks(odd: Iterable[Odd]) -> Iterator[Witness]:

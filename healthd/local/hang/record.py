@@ -57,13 +57,14 @@ def encoded(record: HangRecord) -> str:
 
 
 def _without_details(evidence: RankEvidence) -> RankEvidence:
-    return replace(evidence, groups=_waiting_group(evidence), log=evidence.log[-1:], troubles=evidence.troubles[:1])
+    kept = {"groups": _waiting_group(evidence), "log": evidence.log[-1:], "troubles": evidence.troubles[:1]}
+    return replace(evidence, network=None, **kept)
 
 
 def _what_the_table_needs(evidence: RankEvidence) -> RankEvidence:
     stack = evidence.stack and replace(evidence.stack, frames=evidence.stack.frames[:1])
     groups = tuple(replace(group, recent=group.recent[-1:]) for group in _waiting_group(evidence))
-    return replace(evidence, stack=stack, groups=groups, log=evidence.log[-1:], troubles=())
+    return replace(evidence, stack=stack, network=None, groups=groups, log=evidence.log[-1:], troubles=())
 
 
 def _waiting_group(evidence: RankEvidence) -> tuple[GroupProgress, ...]:

@@ -13,10 +13,18 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from healthd.core.hang.evidence import LONGEST_LINE, MOST_TROUBLES, RankEvidence, Stack, bounded
+from healthd.core.hang.evidence import (
+    LONGEST_LINE,
+    MOST_TROUBLES,
+    ProcessEvidence,
+    RankEvidence,
+    Stack,
+    bounded,
+)
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.flight_recorder import read_flight_recorder
 from healthd.probes.hang.log_tail import last_lines
+from healthd.probes.hang.network import read_networks
 from healthd.probes.hang.processes import read_processes
 from healthd.probes.hang.stacks import DEADLINE_S as STACK_DEADLINE_S
 from healthd.probes.hang.stacks import read_stack
@@ -57,8 +65,19 @@ def gather(
     one that has nothing to say. No further question is asked once *is_over* returns true.
     """
     until = now() + deadline_s
-    processes = read_processes([each.pid for each in ranks])
-    known = [RankEvidence(each.rank, each.pod, each.node, each.gpus, processes[each.pid]) for each in ranks]
+    pids, processes = [each.pid for each in ranks], dict[int, ProcessEvidence]()
+    networks = read_networks(pids, until=until, now=now, meanwhile=lambda: processes.update(read_processes(pids)))
+    known = [
+        RankEvidence(
+            each.rank,
+            each.pod,
+            each.node,
+            each.gpus,
+            process=processes[each.pid],
+            network=networks.get(each.pid),
+        )
+        for each in ranks
+    ]
     keep(known)
     for ask in (_with_stack, _with_dump, _with_log):
         more: list[RankEvidence] = []

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from healthd.core.hang.evidence import RankEvidence
+from healthd.core.hang.evidence import ProcessEvidence, RankEvidence
 from healthd.core.hang.rank_processes import PodTask, rank_processes
 from healthd.probes.errors import CannotRead
+from healthd.probes.hang.network import read_networks
 from healthd.probes.hang.processes import read_processes
 from healthd.probes.hang.stacks import read_stack
 from healthd.probes.process_stat import read_stat
@@ -42,14 +43,24 @@ def ranks_of_pods(
     now: Callable[[], float] = time.monotonic,
 ) -> dict[str, list[RankEvidence]]:
     """
-    Each rank of these pods, by uid: its state and its stack. The ranks of a pod are numbered from 0.
+    Each rank of these pods, by uid: its state, its network and its stack. The ranks of a pod are numbered from 0.
 
-    *until* is a time of *now*. Stacks that cannot be read until then are left out.
+    *until* is a time of *now*. Networks and stacks that cannot be read until then are left out.
     """
     pids = {uid: rank_processes(_tasks(pod, proc)) for uid, pod in pods.items()}
-    states = read_processes([pid for mine in pids.values() for pid in mine], proc=proc)
+    all_pids, states = [pid for mine in pids.values() for pid in mine], dict[int, ProcessEvidence]()
+
+    def ask_states() -> None:
+        states.update(read_processes(all_pids, proc=proc))
+
+    half = now() + (until - now()) / 2  # the rest is for stacks
+    networks = read_networks(all_pids, until=half, meanwhile=ask_states, proc=proc, now=now)
+
+    def seen(number: int, pid: int) -> RankEvidence:
+        return RankEvidence(number, process=states[pid], network=networks.get(pid))
+
     return {
-        uid: [_with_stack(RankEvidence(n, process=states[pid]), pid, until - now()) for n, pid in enumerate(mine)]
+        uid: [_with_stack(seen(number, pid), pid, until - now()) for number, pid in enumerate(mine)]
         for uid, mine in pids.items()
     }
 

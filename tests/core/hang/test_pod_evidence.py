@@ -8,9 +8,27 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from healthd.core.api.health import MemberState, PodActivity, PodFrame, PodProcess, PodRhythm
-from healthd.core.hang.evidence import Frame, ProcessEvidence, RankEvidence, Stack, TaskState
+from healthd.core.api.health import (
+    MOST_CONNECTIONS,
+    MemberState,
+    PodActivity,
+    PodConnection,
+    PodFrame,
+    PodNetwork,
+    PodProcess,
+    PodRhythm,
+)
+from healthd.core.hang.evidence import (
+    Connection,
+    Frame,
+    NetworkEvidence,
+    ProcessEvidence,
+    RankEvidence,
+    Stack,
+    TaskState,
+)
 from healthd.core.hang.pod_evidence import pod_evidence, published_process, waits_for_io
 from healthd.core.hang.vote import HangLocation, vote
 from tests.fakes import START
@@ -153,6 +171,50 @@ def test_text_of_a_program_is_escaped(text: str) -> None:
     assert all(witness.words.isprintable() for suspect in location.suspects for witness in suspect.witnesses)
 
 
+def connected(own: int, *peers: int, lost: int = 0, **fields: Any) -> PodNetwork:
+    """Pod *own* has connections with *peers*. *lost*: what it sent to each was not acknowledged."""
+    connections = [PodConnection(local=at(own, peer), remote=at(peer, own), unacknowledged=lost) for peer in peers]
+    return PodNetwork(connections=connections, **fields)
+
+
+def at(own: int, peer: int) -> str:
+    return f"10.0.0.{own}:{30000 + peer}"
+
+
+def with_network(network: PodNetwork | None) -> PodActivity:
+    return PodActivity(process=PodProcess(state="sleeping", name="python", pid=9, syscall="recvfrom", network=network))
+
+
+def test_the_pod_to_which_others_send_in_vain_is_suspected() -> None:
+    pods = [connected(0, 1, 3), connected(1, 0, 2), connected(2, 1, 3), connected(3, 2, 0)]
+    pods[1] = connected(1, 0, 2, lost=8116)
+    (suspect,) = voted(*map(with_network, pods)).suspects
+
+    assert (suspect.pod, suspect.node) == ("train-1", "node-1")
+    assert suspect.witnesses[0].words == "its connections with 2 of 2 peers are lost: what is sent is not acknowledged"
+
+
+def test_of_two_pods_that_cannot_talk_none_is_suspected_and_both_are_in_the_reason() -> None:
+    location = voted(with_network(connected(0, 1, lost=8116)), with_network(connected(1, 0)))
+
+    assert location.suspects == ()
+    assert "the connection of train-0 and train-1 is lost" in location.reason
+
+
+def test_beside_a_component_of_an_older_version_lost_connections_suspect_none() -> None:
+    pods = [connected(0, 1, 3), connected(1, 0, 2, lost=8116), connected(2, 1, 3), None]
+
+    assert suspected(*map(with_network, pods)) == []
+
+
+def test_of_two_pods_the_one_that_does_something_else_while_the_other_waits_for_it_is_suspected() -> None:
+    waits = PodConnection(local=at(0, 1), remote=at(1, 0), awaited=True)
+
+    assert suspected(with_network(PodNetwork(connections=[waits])), with_network(connected(1, 0, elsewhere=True))) == [
+        "train-1 on node-1"
+    ]
+
+
 def of_pod(rank: int, function: str, state: TaskState = TaskState.SLEEPING) -> RankEvidence:
     """One rank of a pod with several."""
     stack = Stack((Frame(function, FILES.get(function, "train.py"), 7),))
@@ -182,4 +244,50 @@ def test_what_is_published_fits_the_definition_whatever_the_program_calls_its_fu
     frames = tuple(Frame("f" * 64, "p" * 64, 2**31 - 1) for _ in range(24))
     process = published_process([RankEvidence(0, stack=Stack(frames))])
 
+    assert msgspec.json.decode(msgspec.json.encode(process), type=PodProcess) == process
+
+
+def with_connections(rank: int, *connections: Connection, elsewhere: bool = False) -> RankEvidence:
+    return replace(of_pod(rank, "all_reduce"), network=NetworkEvidence(connections, elsewhere))
+
+
+def test_the_connections_of_all_ranks_of_a_pod_are_published_and_what_the_first_one_awaits() -> None:
+    first = Connection("10.0.0.5:1", "10.0.0.6:1", is_awaited=True)
+    second = Connection("10.0.0.5:2", "10.0.0.7:1", unacknowledged=2**40, is_awaited=True)
+    process = published_process([with_connections(0, first, elsewhere=True), with_connections(1, second)])
+
+    assert process is not None
+    assert process.network == PodNetwork(
+        connections=[
+            PodConnection(local="10.0.0.5:2", remote="10.0.0.7:1", unacknowledged=2**31 - 1),
+            PodConnection(local="10.0.0.5:1", remote="10.0.0.6:1", awaited=True),
+        ],
+        elsewhere=True,
+    )
+
+
+def test_connections_within_a_pod_are_not_published() -> None:
+    process = published_process([with_connections(0, Connection("127.0.0.1:1", "127.0.0.1:2", 9))])
+
+    assert process is not None
+    assert process.network == PodNetwork()
+
+
+def test_where_those_of_one_rank_are_not_known_no_connections_are_published() -> None:
+    process = published_process([with_connections(0), of_pod(1, "all_reduce")])
+
+    assert process is not None
+    assert process.network is None
+
+
+def test_of_very_many_connections_the_lost_ones_and_one_to_each_other_address_are_published() -> None:
+    lost = [Connection(f"10.0.0.5:{port}", "10.0.1.1:1", 9) for port in range(60)]
+    fine = [Connection(f"10.0.0.5:{100 + n}", f"10.0.2.{n % 20}:{n}") for n in range(60)]
+    process = published_process([with_connections(0, *lost), with_connections(1, *fine)])
+
+    assert process is not None
+    assert process.network is not None
+    published = process.network.connections
+    assert sum(1 for each in published if each.unacknowledged) == 8
+    assert len({each.remote.split(":")[0] for each in published if not each.unacknowledged}) == MOST_CONNECTIONS - 8
     assert msgspec.json.decode(msgspec.json.encode(process), type=PodProcess) == process

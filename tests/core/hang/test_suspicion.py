@@ -25,6 +25,7 @@ def a_suspect(*sources: Source, rank: int = 2) -> Suspect:
         ([Source.PROCESS, Source.STACK], 2),
         ([Source.RECORDER, Source.PROCESS], 2),
         ([Source.RAS, Source.STACK, Source.ACTIVITY], 3),
+        ([Source.CONNECTIONS, Source.PROCESS, Source.ACTIVITY], 2),
     ],
 )
 def test_witnesses_that_read_the_same_thing_count_once(sources: list[Source], independent: int) -> None:
@@ -70,3 +71,12 @@ def test_text_of_a_program_is_escaped() -> None:
     location = HangLocation(ranks=4, suspects=(a_suspect(Source.STACK),))
 
     assert suspects_of(location, [RankEvidence(2, stack=evil)])[0].doing.isprintable()
+
+
+def test_a_rank_that_lost_its_network_is_at_no_place_of_its_program() -> None:
+    """Where it waits says nothing: if it is lost again it will wait there again, and the program is not at fault."""
+    location = HangLocation(ranks=4, suspects=(a_suspect(Source.CONNECTIONS, Source.STACK),))
+    (suspect,) = suspects_of(location, [RankEvidence(2, stack=LOADS)])
+
+    assert suspect.stack == ""
+    assert suspect.doing == "__getitem__ (data/rows.py:33)"

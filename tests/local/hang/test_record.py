@@ -11,9 +11,12 @@ from healthd.core.hang.describe import who_holds_up
 from healthd.core.hang.evidence import (
     LONGEST_LINE,
     LONGEST_WORD,
+    MOST_CONNECTIONS,
     Collective,
+    Connection,
     Frame,
     GroupProgress,
+    NetworkEvidence,
     ProcessEvidence,
     RankEvidence,
     Source,
@@ -62,7 +65,9 @@ def the_most(letter: str) -> dict[str, object]:
     word, line = letter * LONGEST_WORD, letter * LONGEST_LINE
     recent = tuple(Collective(n, word) for n in range(8))
     groups = tuple(GroupProgress(word, 9, waits=True, recent=recent) for _ in range(64))
-    return {"stack": Stack((Frame(word, word, 1),) * 24), "groups": groups, "log": (line,) * 8, "troubles": (line,) * 8}
+    network = NetworkEvidence((Connection(word, word, 2**63 - 1),) * MOST_CONNECTIONS)
+    texts = {"log": (line,) * 8, "troubles": (line,) * 8}
+    return {"stack": Stack((Frame(word, word, 1),) * 24), "network": network, "groups": groups, **texts}
 
 
 class TestRoom:

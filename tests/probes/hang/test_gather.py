@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -54,6 +57,30 @@ def test_no_stack_is_asked_for_when_the_time_is_over(processes: list[subprocess.
     (seen,) = gather([LocalRank(0, processes[0].pid)], deadline_s=0.0)
     assert seen.stack is None
     assert any("no time left" in trouble for trouble in seen.troubles)
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="system calls have other numbers here")
+def test_of_two_ranks_the_one_that_does_not_send_what_the_other_waits_for_is_named() -> None:
+    script = "import socket; socket.socket(fileno=0).recv(1)"
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
+        other, _ = server.accept()
+        with (
+            other,
+            subprocess.Popen([sys.executable, "-c", script], stdin=one.fileno()) as waits,
+            subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[other.fileno()]) as reads,
+        ):
+            over = time.monotonic() + 30
+            while not (suspects := _vote(waits.pid, reads.pid)) and time.monotonic() < over:
+                pass
+            waits.kill()
+            reads.kill()
+
+    assert suspects == {1: "is sleeping in read; 1 rank waits for it"}
+
+
+def _vote(*pids: int) -> dict[int, str]:
+    ranks = gather([LocalRank(rank, pid) for rank, pid in enumerate(pids)], deadline_s=5.0)
+    return {each.rank: each.witnesses[0].words for each in vote(ranks).suspects}
 
 
 def test_no_rank_is_no_evidence() -> None:
