@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,7 @@ from healthd.probes.usage.cgroup import CgroupUsage
 from healthd.probes.usage.process_tree import ProcessTree
 from tests.bench._hanging_trainer import PAUSES
 from tests.bench._job_model import Rank, Recorded
-from tests.bench.pod_suspects import ROOT, SCRIPT, containers_of, free_port, groups
+from tests.bench.pod_suspects import ROOT, SCRIPT, containers_of, groups
 
 TRAINS = "training"
 PAUSES_EVERY = 50.0
@@ -139,3 +140,10 @@ class _Gang:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def free_port() -> int:
+    """On the loopback."""
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return int(made.getsockname()[1])

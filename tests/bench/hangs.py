@@ -1,5 +1,5 @@
 """
-Hangs of `healthd run`: `python -m tests.bench.hangs [--rounds N] [--healthy SECONDS] [--at-once N]`.
+Hangs of `healthd run`: `python -m tests.bench.hangs [--rounds N] [--healthy SECONDS] [--at-once N] [--kinds …]`.
 
 Each round starts the demo's trainer under `healthd run`, lets one rank hang at a random moment after its rhythm can be
 known, another rank and another kind each time, and waits for the warning. The clock starts at the last progress: the
@@ -70,8 +70,9 @@ async def one_run(kind: str, after: float, victim: int, ranks: int, pace: float,
             await run.wait()
         seen = [round(time_of(each) - last, 2) for each in warnings]
         named = {"named": [each["suspects"] for each in located], "located": [time_of(each) - last for each in located]}
+        words = {"words": [each["text"] for each in located]}
         what = {"kind": kind, "ranks": ranks, "victim": victim, "pace": pace, "warnings": len(warnings)}
-        return {**what, "seen": seen, **named, "known": known, "load": round(os.getloadavg()[0], 1)}
+        return {**what, "seen": seen, **named, **words, "known": known, "load": round(os.getloadavg()[0], 1)}
 
 
 def silent_for(log: Path) -> float:
@@ -93,12 +94,12 @@ def events(path: Path, name: str) -> list[dict[str, Any]]:
     return [event for line in lines if f'"{name}"' in line and (event := json.loads(line))["event"] == name]
 
 
-async def hangs(rounds: int, at_once: int, seed: int) -> dict[str, Any]:
+async def hangs(rounds: int, at_once: int, seed: int, kinds: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
     """Every kind in turn."""
     dice, gate = random.Random(seed), asyncio.Semaphore(at_once)
 
     async def one(number: int) -> dict[str, Any]:
-        kind, ranks = list(HANGS)[number % len(HANGS)], dice.choice([2, 3, 4, 6, 8])
+        kind, ranks = kinds[number % len(kinds)], dice.choice(sizes)
         after, pace = LEARNS + dice.uniform(0, 5), dice.choice([0.1, 0.3, 1.0])
         victim = dice.randrange(ranks)
         async with gate:
@@ -107,7 +108,7 @@ async def hangs(rounds: int, at_once: int, seed: int) -> dict[str, Any]:
         return found
 
     found = await asyncio.gather(*(one(number) for number in range(rounds)))
-    return {**summary(found), "by kind": {kind: summary([e for e in found if e["kind"] == kind]) for kind in HANGS}}
+    return {**summary(found), "by kind": {kind: summary([e for e in found if e["kind"] == kind]) for kind in kinds}}
 
 
 def summary(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -184,12 +185,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--healthy", type=float, default=600, metavar="SECONDS")
+    parser.add_argument("--kinds", nargs="+", default=list(HANGS), choices=list(HANGS))
+    parser.add_argument("--ranks", nargs="+", type=int, default=[2, 3, 4, 6, 8], help="of a gang, at random")
     parser.add_argument("--at-once", type=int, default=4, help="runs at the same time")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     args = parser.parse_args(argv)
     figures: dict[str, Any] = {"seed": args.seed, "cost": cost()}
     if args.rounds:
-        figures["injected"] = asyncio.run(hangs(args.rounds, args.at_once, args.seed))
+        figures["injected"] = asyncio.run(hangs(args.rounds, args.at_once, args.seed, args.kinds, args.ranks))
     if args.healthy:
         figures["healthy"] = asyncio.run(healthy(args.healthy))
     clock = {"start": "the last step that rank 0 printed", "end": "the timestamp of the warning, or of who is behind"}

@@ -1,21 +1,21 @@
 """
 Who is named of a gang that hangs, by what its agents publish: `python -m tests.bench.pod_suspects`, as root.
 
-Each round starts a gang of the demo's trainer for every kind of hang, each rank in control groups as those of a pod,
-and samples all of them as an agent does. One rank of each gang hangs at a random moment. When all ranks of a gang are
-quiet, the vote is held twice: over control groups alone, and over what the component `hang-evidence` says, too. Stacks
-are read where py-spy is on the path. The clock of `seen` starts at the last step that a rank printed.
+Each round starts a gang of the demo's trainer for every kind of hang, each rank in control groups and in a network as
+those of a pod, and samples all of them as an agent does. One rank of each gang hangs at a random moment, or loses the
+port of its network (`port`). When all ranks of a gang are quiet, the vote is held twice: over control groups alone, and
+over what the component `hang-evidence` says, too. Stacks are read where py-spy is on the path. The clock of `seen`
+starts at the last step that a rank printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -39,6 +39,7 @@ from healthd.probes.pod_processes import CGROUPS, PodProcesses
 from healthd.probes.usage.pods import PodUsages
 from tests.bench._figures import machine, spread
 from tests.bench._hanging_trainer import HANGS
+from tests.bench._pod_networks import LOSSES, PodNetwork, leave_own_network
 from tests.bench.pod_rhythms import TREES
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +48,8 @@ LEARNS = 90.0
 """Seconds before a hang."""
 PACES = (0.1, 0.3)
 """Seconds between two steps. With a second a rank uses so little that no agent would sample its pod."""
+LOST_PORT = "port"
+"""The kind of hang that is done to a rank from outside."""
 GIVES_UP = 200.0
 """Seconds after the start, from which on a hang counts as not seen."""
 
@@ -58,24 +61,24 @@ class Gang:
         self.kind, self.victim = kind, dice.randrange(ranks)
         self.uids = [str(uuid.uuid4()) for _ in range(ranks)]
         self._folder = Path(tempfile.mkdtemp(prefix="healthd-suspects-"))
-        after, place = LEARNS + dice.uniform(0, 5), {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        self._network, self._loss = PodNetwork(ranks), dice.choice(LOSSES)
+        after, place = LEARNS + dice.uniform(0, 5), {"MASTER_ADDR": self._network.addresses[0], "MASTER_PORT": "29500"}
+        self._loses_at = time.monotonic() + after
         training = ["--steps", "1000000", "--every", "1000000", "--pace", str(dice.choice(PACES))]
         command = [sys.executable, str(SCRIPT), kind, str(after), str(self.victim), "--", *training]
         self._processes = []
         for rank, uid in enumerate(self.uids):
             own = {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(ranks), **place, "PYTHONPATH": str(ROOT)}
             enter = "; ".join(f"echo $$ > {path}/cgroup.procs" for path in containers_of(groups, uid))
-            output = (self._folder / f"rank-{rank}").open("w")
-            self._processes.append(
-                subprocess.Popen(
-                    ["sh", "-c", f'{enter}; exec "$@"', "sh", *command, "--checkpoint", str(self._folder / "out")],
-                    env={**os.environ, **own},
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
-            )
-            output.close()
+            inside = ["sh", "-c", f'{enter}; exec "$@"', "sh", *command, "--checkpoint", str(self._folder / "out")]
+            with (self._folder / f"rank-{rank}").open("w") as output:
+                self._processes.append(self._network.start(rank, inside, {**os.environ, **own}, output))
+
+    def lose_port(self) -> None:
+        """Of the victim, when it is time for that, and once."""
+        if self.kind == LOST_PORT and time.monotonic() > self._loses_at:
+            self._loses_at = math.inf
+            self._network.lose(self.victim, self._loss)
 
     @property
     def last_step(self) -> float:
@@ -87,6 +90,7 @@ class Gang:
         for process in self._processes:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        self._network.end()
 
 
 def played(kinds: Sequence[str], ranks: int, dice: random.Random) -> Iterator[dict[str, Any]]:
@@ -103,6 +107,8 @@ def played(kinds: Sequence[str], ranks: int, dice: random.Random) -> Iterator[di
         rhythms.choose(dict.fromkeys(uids, 0.0), began - CHOOSE_EVERY)
         rhythms.choose(dict.fromkeys(uids, 100.0), began)  # however busy this machine is
         while gangs and clock.now() - began < timedelta(seconds=GIVES_UP):
+            for gang in gangs:
+                gang.lose_port()
             rhythms.observe(usages.read(rhythms.sampled), clock.now())
             if quiet := rhythms.to_look_at:
                 rhythms.look_at(usages.stalls(quiet), answer(quiet, processes))
@@ -134,7 +140,8 @@ def _judged(gang: Gang, rhythms: Sequence[PodRhythm], now: float) -> dict[str, A
         "seen": round(now - gang.last_step, 1),
         "named": [suspect.rank for suspect in located.suspects],
         "witnesses": [suspect.strength for suspect in located.suspects],
-        "words": [f"{each.source}: {each.words}" for suspect in located.suspects for each in suspect.witnesses],
+        "words": [f"{each.source}: {each.words}" for suspect in located.suspects for each in suspect.witnesses]
+        or [located.reason],
         "named by control groups": [suspect.rank for suspect in by_groups.suspects],
     }
 
@@ -181,21 +188,15 @@ def groups() -> Iterator[Path]:
                 Path(folder).rmdir()
 
 
-def free_port() -> int:
-    """On the loopback."""
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
-
-
 def main() -> None:
     """Print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--kinds", nargs="*", default=list(HANGS))
+    parser.add_argument("--kinds", nargs="*", default=[*HANGS, LOST_PORT])
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     args = parser.parse_args()
+    leave_own_network()
     dice, found = random.Random(args.seed), list[dict[str, Any]]()
     for _ in range(args.rounds):
         for each in played(args.kinds, args.ranks, dice):
