@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE = 1 << 2, 1 << 19
 ASK = (
     "import json; from healthd.agent.pod_witness import ask_processes; "
-    "print(json.dumps({uid: [one.state, one.name, one.syscall] for uid, one in ask_processes(%r).items()}))"
+    "peers = lambda one: [each.remote for each in one.network.connections] if one.network else []; "
+    "answers = ask_processes(%r).items(); "
+    "print(json.dumps({uid: [one.state, one.name, peers(one)] for uid, one in answers}))"
 )
 
 
@@ -85,6 +87,7 @@ def test_the_agent_learns_what_the_processes_of_other_pods_do(
     assert sorted(found) == uids
     assert {state for state, _, _ in found.values()} <= {"sleeping", "running"}
     assert all(name for _, name, _ in found.values())
+    assert all(peers for _, _, peers in found.values()), "each is connected with the API server"
 
 
 def test_root_in_its_own_container_gets_no_answer(control_plane: ControlPlane, pods: dict[str, Json]) -> None:
