@@ -48,6 +48,8 @@ class _Links:
         self.peers: dict[Place, set[Place]] = defaultdict(set)
         self.lost: dict[frozenset[Place], set[Place]] = defaultdict(set)
         """Pairs of places that cannot talk, and which of the two have sent what is not acknowledged."""
+        self.lost_at: dict[Place, set[Place]] = defaultdict(set)
+        """With whom a place cannot talk."""
         for pair, unacknowledged in links.items():
             one, other = (place(rank) for rank in pair)
             if one == other:
@@ -55,15 +57,13 @@ class _Links:
             self.peers[one].add(other)
             self.peers[other].add(one)
             if unacknowledged:
+                self.lost_at[one].add(other)
+                self.lost_at[other].add(one)
                 self.lost[frozenset((one, other))] |= {place(rank) for rank in unacknowledged}
-
-    def lost_at(self, place: Place) -> set[Place]:
-        """The places with which *place* cannot talk."""
-        return {other for pair in self.lost if place in pair for other in pair - {place}}
 
     def works(self, place: Place) -> bool:
         """Whether a connection of it is not known to be lost."""
-        return self.lost_at(place) != self.peers[place]
+        return self.lost_at[place] != self.peers[place]
 
 
 def find_lost(ranks: Sequence[RankEvidence]) -> LostLinks:
@@ -92,7 +92,7 @@ def _at_fault(links: _Links) -> tuple[Place, Suspicion] | None:
         cut_off = [place for place in common if _is_cut_off(place, links)]
         return (cut_off[0], Suspicion(_ONLY, is_clear=False)) if len(cut_off) == 1 else None
     for place in common:
-        lost, known = links.lost_at(place), links.peers[place]
+        lost, known = links.lost_at[place], links.peers[place]
         is_clear = lost == known or all(links.works(other) for other in lost)
         if is_clear or 2 * len(lost) > len(known):
             which = f"its connections with {len(lost):,} of {len(known):,} peers are lost"
