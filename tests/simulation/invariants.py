@@ -262,6 +262,13 @@ class Watchdog:
         asked = job.metadata.annotations.get("healthd.dev/grow-back") == "enabled"
         return asked and self._sizes.get(job.metadata.uid, (0, 0))[1] == (job.spec.completions or 1)
 
+    def may_swap(self, job: Job) -> bool:
+        """Whether its user lets it leave the node of a slow rank, or has let it."""
+        return self._is_swap_allowed(job.metadata.uid)
+
+    def _is_swap_allowed(self, uid: str) -> bool:
+        return uid in self._may_swap or self._config.hang.stragglers is StragglerMode.SWAP
+
     def unplanned(self, restarts: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """Those of *restarts* that a recovery with a fault made."""
         planned = {
@@ -396,12 +403,21 @@ class Watchdog:
         elif opened.spec.cause.kind == "maintenance":
             expect(4, bool(self.announced), f"{name} is to leave nodes, and no maintenance was announced")
         else:
-            allowed = uid in self._may_swap or self._config.hang.stragglers is StragglerMode.SWAP
-            expect(9, allowed, f"{name} is to leave a slow node, and its user had not allowed it")
+            expect(9, self._is_swap_allowed(uid), f"{name} is to leave a slow node, and its user had not allowed it")
+            self._check_swapped_once(opened)
         ends = [r.status.ended_at for r in self.recoveries.values() if r.spec.gang.uid == uid and r.status.ended_at]
         least = self._config.recovery.grow_every - 2 * self.clocks_differ
         late = [end for end in ends if at is not None and timedelta(0) <= at - end < least]
         expect(4, not late, f"{name} is planned so soon after {late}")
+
+    def _check_swapped_once(self, opened: Recovery) -> None:
+        """A rank is swapped once, whatever its record says, as long as the recoveries of its gang are there."""
+        ranks = {suspect.member for suspect in opened.spec.cause.suspects}
+        uid, kind = opened.spec.gang.uid, opened.spec.cause.kind
+        earlier = [r for r in self.recoveries.values() if r.spec.gang.uid == uid and r.spec.cause.kind == kind]
+        swapped = {s.member for r in earlier if r.status.attempts for s in r.spec.cause.suspects}
+        expect(4, bool(ranks), f"{opened.metadata.name} names no slow rank")
+        expect(4, not ranks & swapped, f"{opened.metadata.name} swaps {ranks & swapped} a second time")
 
     def _breaker_allows(self, recovery: Recovery) -> bool:
         policy = self._config.breaker

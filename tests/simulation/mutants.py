@@ -23,6 +23,7 @@ from healthd.controller.reconciler import Reconciler
 from healthd.core.api import ANNOTATION_QUARANTINE, Attempt, FencedPod, Node, Recovery
 from healthd.core.api.model import Finding
 from healthd.core.config import Config
+from healthd.core.config.gangs import StragglerMode
 from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.signals.tables import known_rules
@@ -223,6 +224,12 @@ def _careless(through: type[_ResumesFromTorn]) -> Any:
     return make
 
 
+def _swaps_unasked(dependencies: ReconcilerDependencies, config: Config, **more: Any) -> Reconciler:
+    """Every gang that says nothing of slow ranks leaves their nodes."""
+    hang = replace(config.hang, enabled=True, stragglers=StragglerMode.SWAP)
+    return Reconciler(dependencies, replace(config, hang=hang), **more)
+
+
 MUTANTS: dict[str, Parts] = {
     "skip-fence": Parts(controller=_controller(_ProvesEverything)),
     "forget-intent": Parts(controller=_controller(_ForgetsIntent)),
@@ -230,6 +237,7 @@ MUTANTS: dict[str, Parts] = {
     "list-then-write-budget": Parts(agent=_guarded_by(_CountsThenCordons)),
     "resume-from-torn": Parts(controller=_careless(_ResumesFromTorn)),
     "doubt-nothing": Parts(controller=_careless(_DoubtsNothing)),
+    "swap-unasked": Parts(controller=_swaps_unasked),
 }
 
 ON_SINGLE_NODE: dict[str, Parts] = {

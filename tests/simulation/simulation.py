@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -50,12 +51,13 @@ from healthd.core.config import (
 from healthd.core.diagnosis.readings import RecordBatch, Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.signals.tables import known_rules
+from healthd.core.hang.stragglers import Straggler
 from healthd.core.recovery.growth import grows_back
 from healthd.gangs import ADAPTERS
 from healthd.local.jobs.controller import JobController
 from tests.builders import a_job, a_node
 from tests.fakes import START, ManualClock
-from tests.simulation import deletions, fault_injection, gang_edits, kubernetes, maintenance, random_actions
+from tests.simulation import deletions, fault_injection, gang_edits, kubernetes, maintenance, random_actions, slow_ranks
 from tests.simulation.converged_state import unsettled
 from tests.simulation.faulty_cluster import FaultDice, FaultyCluster, StaleCache
 from tests.simulation.finding_invariants import FindingInvariants, SeesRepairs
@@ -167,6 +169,11 @@ class Simulation:
         self.site = random.Random(f"{seed} maintenance")
         """Dice for planned maintenance, in the worlds where there is any."""
         self.is_maintained = self.site.random() < 0.3
+        self.uneven = random.Random(f"{seed} uneven")
+        """Dice for ranks that make their gangs slow, in the worlds where there are any."""
+        self.is_uneven = self.uneven.random() < 0.3
+        self.slow: dict[str, Straggler] = {}
+        """By uid of the Job: what agents show."""
         self.stores = random.Random(f"{seed} stores")
         """Dice for when stores answer."""
         self.store_speed = self.stores.choice([0.95, 0.7, 0.2])
@@ -227,6 +234,7 @@ class Simulation:
     def _make_world(self) -> None:
         worlds = [2, 2] if self.dice.random() < 0.3 else [self.dice.choice([2, 3])]
         spares = self.dice.choice([0, 1, 1, 2])
+        spares = max(spares, int(self.is_uneven))  # else no gang can leave the node of a slow rank
         idle = int(self.is_visited)
         for number in range(sum(worlds) + spares + idle):
             name = f"node-{number}"
@@ -343,6 +351,7 @@ class Simulation:
                 checkpoints=OvertakenCheckpoints(self.trainers.stores),
                 metrics=METRICS,
                 informer=informer,
+                slow_ranks=partial(slow_ranks.shown, self),
             )
             controller = self.parts.controller(
                 dependencies, self.config, cluster_state=feed.cluster_state if feed else None
@@ -413,6 +422,8 @@ class Simulation:
             random_actions.interfere(self)
         if self.is_maintained and self.site.random() < 0.08:
             maintenance.change(self)
+        if self.is_uneven and self.uneven.random() < 0.08:
+            slow_ranks.change(self)
         if self.is_doubtful and self.doubts.random() < 0.06:
             fault_injection.spoil_checkpoint(self)
         if self.stores.random() < 0.1:
@@ -523,6 +534,8 @@ class Simulation:
             if job.spec.suspend or (name, attempt) in self.watchdog.disturbed:
                 continue
             mine = [p for p in pods if root_of(p) == job.metadata.uid]
+            if job.metadata.uid in self.slow and self.watchdog.may_swap(job):
+                self.watchdog.disturbed.add((name, attempt))
             if self._is_judged_by_wrong_clocks(job) or self.watchdog.may_grow(job):
                 self.watchdog.disturbed.add((name, attempt))
             now_running = [p for p in mine if int(p.metadata.annotations.get("healthd.dev/attempt", "0")) == attempt]
@@ -578,6 +591,7 @@ class Simulation:
         self._converge()
         self._let_gangs_grow()
         self._let_gangs_move()
+        self._let_gangs_leave_slow_nodes()
 
     def _converge(self) -> None:
         strides, trouble = self._strides(), ""
@@ -643,6 +657,27 @@ class Simulation:
             self.pass_time(timedelta(seconds=20))
             self.check()
         maintenance.end(self)
+        self._converge()
+
+    def _let_gangs_leave_slow_nodes(self) -> None:
+        """A rank of each gang has been slow for long, some users allow to swap it, and controllers die meanwhile."""
+        if not self.is_uneven:
+            return
+        slow_ranks.end_all(self)
+        self._converge()
+        self.pass_time(timedelta(minutes=1))
+        slow_ranks.begin_all(self)
+        for _ in range(GROWING_ROUNDS):
+            for agent in self.agents.values():  # a spare whose agent is silent is none
+                self.go(agent)
+            for controller in self.controllers:
+                if self.uneven.random() < 0.1:
+                    controller.crash()
+                self._go_controller(controller)
+            self.go(self.job_controller)
+            self.pass_time(timedelta(seconds=20))
+            self.check()
+        slow_ranks.end_all(self)
         self._converge()
 
     def _prove_alive(self) -> None:
@@ -717,7 +752,10 @@ def _config(dice: random.Random) -> Config:
     )
     breaker = BreakerPolicy(restarts=dice.choice([2, 10, 10]))
     recovery = RecoveryPolicy(
-        confirm_after=timedelta(minutes=2), grow_after=timedelta(minutes=1), grow_every=timedelta(minutes=5)
+        confirm_after=timedelta(minutes=2),
+        grow_after=timedelta(minutes=1),
+        grow_every=timedelta(minutes=5),
+        swap_every=timedelta(minutes=10),
     )
     return Config(
         quarantine=quarantine,

@@ -18,6 +18,7 @@ FOUND_WITHIN = {
     "list-then-write-budget": 60,
     "resume-from-torn": 10,
     "doubt-nothing": 30,
+    "swap-unasked": 60,
 }
 """Schedules after which each planted bug has been found, from seed 1 on."""
 FOUND_BY = {

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from healthd.core.api import FencedPod, Pod, RecoveryStatus
 from healthd.core.api.model import CauseKind, Phase
+from healthd.core.api.names import LABEL_STOPS
 from healthd.core.phrases import some
 from healthd.core.recovery.actions import StopGang
 from healthd.core.recovery.faults import blames_node, lost_members, node_fault
@@ -60,17 +61,29 @@ def detected(s: Situation) -> Decision:
 def _as_planned(s: Situation) -> Decision:
     """Stop a gang that has no fault, if all is still as it was when this recovery was opened."""
     kind = s.status.causes[0].kind
-    what = "is not moved" if kind in MOVES else "does not grow back"
     if s.faults or s.refusal:
-        return s.enter(Phase.SUPERSEDED, f"it {what} now: {s.refusal or s.faults[0].message}")
-    if not recently_saved(s.root, s.now):  # such as where a controller died after it had opened this recovery
-        return s.enter(Phase.SUPERSEDED, f"it {what} now: its last save is too old, so steps would be lost")
-    if kind in MOVES and not nodes_to_move_to(nodes_to_leave(kind, s.view), s.view, s.policy):
-        return s.enter(Phase.SUPERSEDED, f"it {what}: nothing asks for it any more, or there is no spare for it")
-    if kind not in MOVES and not room(s.view, left_out_of(s.recovery, s.root), s.policy):
-        return s.enter(Phase.SUPERSEDED, f"it {what}: its size was changed, or there is no node for it")
+        return s.enter(Phase.SUPERSEDED, f"it {_negated(kind)} now: {s.refusal or s.faults[0].message}")
+    if why := _why_not_now(s):
+        return s.enter(Phase.SUPERSEDED, why)
     message = f"a planned restart: the {s.terms.gang} {_AIMS[kind]}"
     return s.enter(Phase.STOPPING, message, pods=members_to_fence(s), let_through=s.now)
+
+
+def _why_not_now(s: Situation) -> str:
+    """Why a gang that has no fault is not stopped any more, such as after a controller that died; empty: it is."""
+    kind = s.status.causes[0].kind
+    what = _negated(kind)
+    if not recently_saved(s.root, s.now):
+        return f"it {what} now: its last save is too old, so steps would be lost"
+    if kind in MOVES and not nodes_to_move_to(nodes_to_leave(kind, s.view), s.view, s.policy):
+        return f"it {what}: nothing asks for it any more, or there is no spare for it"
+    if kind not in MOVES and not room(s.view, left_out_of(s.recovery, s.root), s.policy):
+        return f"it {what}: its size was changed, or there is no node for it"
+    return ""
+
+
+def _negated(kind: CauseKind) -> str:
+    return "is not moved" if kind in MOVES else "does not grow back"
 
 
 _AIMS = {
@@ -126,6 +139,8 @@ def stopping(s: Situation) -> Decision:
     if not s.status.bad_state and _has_bad_state_exit(s):
         return Decision(record=_bad_state(s.status), reason="a member says that its state is bad")
     if not s.stopped_by_us:
+        if is_planned(s.recovery) and not s.faults and not _has_begun_to_stop(s) and (why := _why_not_now(s)):
+            return s.enter(Phase.SUPERSEDED, why)
         return Decision(actions=(StopGang(s.name),), reason=f"stop the {s.terms.gang}")
     proven = {pod.uid for pod in pods if pod.proof and not has_kubelet(s, pod.node)}
     alive = [pod for pod in s.view.pods if not will_not_run(pod) and pod.metadata.uid not in proven]
@@ -139,6 +154,11 @@ def stopping(s: Situation) -> Decision:
     return s.enter(
         Phase.FENCING, f"{some(late)} should have ended long ago" if late else f"no {s.terms.member} runs any more"
     )
+
+
+def _has_begun_to_stop(s: Situation) -> bool:
+    """Whether a write that stops the gang may be done: a stop may be more than one, and is then finished."""
+    return LABEL_STOPS in s.recovery.metadata.labels
 
 
 def _bad_state(status: RecoveryStatus) -> RecoveryStatus:

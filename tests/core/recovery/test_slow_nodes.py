@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from healthd.core.api import (
     Attempt,
@@ -19,6 +20,7 @@ from healthd.core.api import (
     RecoveryStatus,
 )
 from healthd.core.api.model import CauseKind, Phase
+from healthd.core.api.names import LABEL_STOPS
 from healthd.core.config import BreakerPolicy, HangPolicy, RecoveryPolicy
 from healthd.core.config.gangs import SilenceMode, StragglerMode
 from healthd.core.hang.stragglers import LONGEST_REASON, Straggler
@@ -272,6 +274,28 @@ def test_it_is_stopped_when_all_is_as_it_was() -> None:
 )
 def test_it_is_not_stopped_when_something_changed_since(view: GangView, why: str) -> None:
     assert opened(view) == (Phase.SUPERSEDED, why)
+
+
+@pytest.mark.parametrize(
+    ("age", "labels", "faults", "stops"),
+    [
+        pytest.param(0, {}, (), True, id="at once"),
+        pytest.param(300, {}, (), False, id="by the next controller, minutes later"),
+        pytest.param(300, {LABEL_STOPS: "1"}, (), True, id="it was being stopped: it is stopped to its end"),
+        pytest.param(300, {}, (a_cause(CauseKind.SOFTWARE),), True, id="it has a fault by now"),
+    ],
+)
+def test_a_controller_that_died_before_the_stop_leaves_no_stop_that_loses_steps(
+    age: float, labels: dict[str, str], faults: tuple[Cause, ...], stops: bool
+) -> None:
+    recovery = a_recovery_in(Phase.STOPPING, causes=[the_cause()], attempt=1)
+    recovery = replace(recovery, metadata=replace(recovery.metadata, labels=labels))
+    saved = Progress(step=9, at=ago(age), intervals=[60.0] * 3)
+    view = slow_view(root=a_slow_root(progress=saved))
+    found = decide(recovery, replace(view, pods=()), faults, POLICY, NOW)
+
+    assert bool(found.actions) is stops
+    assert stops or (found.record is not None and found.record.phase is Phase.SUPERSEDED)
 
 
 def test_a_fault_of_the_same_moment_has_a_recovery_of_its_own_and_an_open_breaker_ends_it() -> None:
