@@ -78,6 +78,10 @@ def test_a_gang_whose_second_stop_a_person_deleted_is_not_started_as_the_same_at
     assert not run(6100010972).broken
 
 
+def test_a_planned_restart_waits_after_a_recovery_that_the_cache_has_not_seen() -> None:
+    assert not run(6200021624).broken
+
+
 def test_a_clock_that_is_behind_is_not_put_forward_under_a_living_agent() -> None:
     assert not single_node.run(3310102161).broken
 

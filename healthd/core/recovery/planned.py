@@ -45,7 +45,12 @@ def is_planned(recovery: Recovery) -> bool:
 def is_still_wanted(
     cause: Cause, earlier: Sequence[Recovery], view: GangView, policy: RecoveryPolicy, now: datetime
 ) -> bool:
-    """Whether what *cause* says still holds, by what was read anew. *earlier*: all recoveries of the gang."""
+    """
+    Whether what *cause* says still holds, by what was read anew. *earlier*: all recoveries of the gang, of which one
+    may have ended a moment ago.
+    """
+    if not is_due(earlier, policy, now):
+        return False
     if cause.kind in MOVES:
         departures = nodes_to_leave(cause.kind, view)
         is_same = slow_ranks(departures) == {each.member for each in cause.suspects}

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from healthd.core.api import Pod, PodStatus
-from healthd.core.api.model import CauseKind
+from healthd.core.api import Cause, Pod, PodStatus
+from healthd.core.api.model import CauseKind, Phase
+from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.foreign_signs import Effect, Sign
 from healthd.core.recovery.gang import GangView
 from healthd.core.recovery.moving import nodes_to_leave
+from healthd.core.recovery.planned import is_still_wanted
 from tests.builders import a_pod
-from tests.core.gangs import a_root
+from tests.core.gangs import a_recovery_in, a_root
 from tests.fakes import START
 
 
@@ -38,6 +40,16 @@ def a_rank(number: int, phase: str = "Running", **meta: Any) -> Pod:
 
 def test_a_gang_should_leave_the_node_of_a_member() -> None:
     assert left(a_rank(0), a_rank(1)) == ["node-1"]
+
+
+def test_it_leaves_none_when_another_recovery_that_the_cache_had_not_seen_ended_a_moment_ago() -> None:
+    """As in seed 6200021624."""
+    policy, over = RecoveryPolicy(), a_recovery_in(Phase.RECOVERED, ended_at=START)
+    cause = Cause(kind=CauseKind.MAINTENANCE, message="node-1 goes", at=START)
+    view = GangView(root=a_root(), pods=(a_rank(0), a_rank(1)), sign_on=a_sign)
+
+    assert not is_still_wanted(cause, [over], view, policy, START + policy.grow_every / 2)
+    assert is_still_wanted(cause, [over], view, policy, START + policy.grow_every)
 
 
 @pytest.mark.parametrize(
