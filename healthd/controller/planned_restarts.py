@@ -8,7 +8,7 @@ nodes for it: after a change of the leader that is counted anew.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from functools import partial
 
@@ -25,7 +25,7 @@ from healthd.core.config import RecoveryPolicy
 from healthd.core.node.reporting import silence
 from healthd.core.recovery.gang import GangView, Root, members
 from healthd.core.recovery.growth import cause_to_grow, may_grow, recorded, room
-from healthd.core.recovery.moving import MOVES, Departure, cause_to_move, nodes_to_leave, nodes_to_move_to
+from healthd.core.recovery.moving import cause_to_move, nodes_to_leave, nodes_to_move_to
 from healthd.core.recovery.planned import is_due, may_leave, recently_saved
 from healthd.core.recovery.slow_nodes import left_slow
 
@@ -61,17 +61,14 @@ class PlannedRestarts:
         root = seen.root
         if root is None or root.invalid or root.suspended or not root.options.restart:
             return None
-        for kind in MOVES:
-            if (departures := nodes_to_leave(kind, seen.view)) and (
-                cause := await self._to_move(kind, departures, seen, root)
-            ):
-                return cause
-        return await self._to_grow(seen, root)
+        cause = await self._to_move(CauseKind.MAINTENANCE, seen, root)
+        if cause is not None or self._left_out(root) is not None:
+            return cause or await self._to_grow(seen, root)  # before a slow rank, which works at least
+        return await self._to_move(CauseKind.STRAGGLER, seen, root)
 
-    async def _to_move(
-        self, kind: CauseKind, departures: Sequence[Departure], seen: Snapshot, root: Root
-    ) -> Cause | None:
-        if not may_leave(departures, self._cluster_state.of_gang(root.ref), self._policy, seen.now):
+    async def _to_move(self, kind: CauseKind, seen: Snapshot, root: Root) -> Cause | None:
+        departures = nodes_to_leave(kind, seen.view)
+        if not departures or not may_leave(departures, self._cluster_state.of_gang(root.ref), self._policy, seen.now):
             return None
         view = self._with_surroundings(seen.view, seen.now)
         spares = nodes_to_move_to(departures, view, self._policy)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.cache.informers import read_everything
 from healthd.controller.fleet.stragglers import EVERY, Stragglers
-from healthd.core.api import NodeHealth, ObjectReference, Pod, Recovery
+from healthd.core.api import LABEL_SPARE, NodeHealth, ObjectReference, Pod, Recovery
 from healthd.core.api.health import MemberState, PodRhythm
 from healthd.core.api.model import ENDED, CauseKind, Phase
 from healthd.core.config import HangPolicy, RecoveryPolicy
@@ -260,6 +260,24 @@ async def test_another_rank_is_swapped_some_time_later_and_a_deleted_recovery_is
     scenario.is_slow(1)
     await scenario.run_for(minutes=5)
     assert scenario.recoveries() == []
+
+
+@pytest.mark.slow
+async def test_a_member_that_is_left_out_has_the_spare_first() -> None:
+    elastic = {"healthd.dev/min-nodes": "2", "healthd.dev/grow-back": "enabled"}
+    scenario = SlowGang({**SWAP, **elastic}, ranks=3, spares=0)
+    await scenario.run_for(minutes=2)
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.RECOVERED)
+    await scenario.run_for(minutes=15)
+    scenario.is_slow(1)
+    scenario.repair("node-1")
+    spare = {"metadata": {"labels": {LABEL_SPARE: "true"}}, "spec": {"taints": [{"key": LABEL_SPARE}]}}
+    scenario.patch_node("node-1", spare)
+    await scenario.run_for(minutes=10)
+
+    assert [each.spec.cause.kind for each in scenario.recoveries()] == [CauseKind.HARDWARE, CauseKind.CAPACITY]
+    assert scenario.root.world == 3
 
 
 async def test_it_comes_some_time_after_another_recovery() -> None:

@@ -666,6 +666,7 @@ class Simulation:
         slow_ranks.end_all(self)
         self._converge()
         self.pass_time(timedelta(minutes=1))
+        self.check()
         slow_ranks.begin_all(self)
         for _ in range(GROWING_ROUNDS):
             for agent in self.agents.values():  # a spare whose agent is silent is none

@@ -26,7 +26,7 @@ from healthd.core.recovery.gang import GangView, is_terminal, members, with_seat
 from healthd.core.recovery.spares import choose, is_doubtful
 
 MOVES = (CauseKind.MAINTENANCE, CauseKind.STRAGGLER)
-"""Why a gang leaves nodes. What comes first has the spares."""
+"""Why a gang leaves nodes."""
 
 
 class Departure(NamedTuple):
