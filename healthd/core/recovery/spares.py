@@ -155,9 +155,8 @@ def _preference(
 ) -> tuple[tuple[bool, ...], bool, int, list[bool], bool]:
     """
     The sort key of a spare: without doubts, then not left by a gang because a rank was slow there, then not in a check,
-    then near, then one that passed its check lately. One
-    that failed its check as an idle spare, and is in service all the same, comes last of these: no other has confirmed
-    that.
+    then near, then one that passed its check lately. One that failed its check as an idle spare, and is in service all
+    the same, comes last of these: no other has confirmed that.
     """
     said = view.last_checks.get(name, LastCheck.NONE)
     check = {LastCheck.RUNNING: 1, LastCheck.FAILED: 2}.get(said, 0)
