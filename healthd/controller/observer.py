@@ -31,7 +31,7 @@ from healthd.core.recovery.faults import find_faults
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.gang_silence import ObservedSilence, mode_of, observed_silence, to_restart_for
 from healthd.core.recovery.gang_stragglers import straggler_mode_of
-from healthd.core.recovery.slow_nodes import left_slow, to_swap_for
+from healthd.core.recovery.planned.slow_nodes import left_slow, to_swap_for
 from healthd.core.recovery.suspicion import waits_in_same_place
 
 MAY_BE_HARDWARE = frozenset({Phase.STOPPING, Phase.FENCING, Phase.CHOOSING})

@@ -1,6 +1,6 @@
 """
 When a gang without a fault is restarted by healthd's own choice, right after a save: to leave nodes before their
-maintenance or because a rank is slow there, or to grow back (`healthd.core.recovery.planned`).
+maintenance or because a rank is slow there, or to grow back (`healthd.core.recovery.planned.restarts`).
 
 The record of what a gang has left out is in the cluster. What this process remembers is since when there have been
 nodes for it: after a change of the leader that is counted anew.
@@ -24,10 +24,10 @@ from healthd.core.api.model import CauseKind
 from healthd.core.config import RecoveryPolicy
 from healthd.core.node.reporting import silence
 from healthd.core.recovery.gang import GangView, Root, members
-from healthd.core.recovery.growth import cause_to_grow, may_grow, recorded, room
-from healthd.core.recovery.moving import cause_to_move, nodes_to_leave, nodes_to_move_to
-from healthd.core.recovery.planned import is_due, may_leave, recently_saved
-from healthd.core.recovery.slow_nodes import left_slow
+from healthd.core.recovery.planned.growth import cause_to_grow, may_grow, recorded, room
+from healthd.core.recovery.planned.moving import cause_to_move, nodes_to_leave, nodes_to_move_to
+from healthd.core.recovery.planned.restarts import is_due, may_leave, recently_saved
+from healthd.core.recovery.planned.slow_nodes import left_slow
 
 
 class PlannedRestarts:

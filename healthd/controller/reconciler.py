@@ -45,7 +45,7 @@ from healthd.core.recovery import breaker, foreign_signs
 from healthd.core.recovery.actions import StartGang
 from healthd.core.recovery.decide import Decision, decide, open_recovery
 from healthd.core.recovery.gang import Root, RootOutcome, left_stopped
-from healthd.core.recovery.planned import is_still_wanted
+from healthd.core.recovery.planned.restarts import is_still_wanted
 from healthd.core.recovery.rebuilding import is_answered
 from healthd.core.recovery.recovery_status import label_value
 from healthd.telemetry.events import WARNING, about, about_gang

@@ -2,9 +2,9 @@
 Compare the ranks of each gang by what agents publish of their pods, and report those that the others wait for.
 
 A report changes nothing: no node is cordoned and no recovery begins. Where the owner of a gang allows it, the
-reconciler asks what is slow now, and moves the gang (`core.recovery.slow_nodes`). The record of it is on the root, so a
-restarted controller or a new leader reports it no second time. A write has the version of the root that was read as its
-precondition: of two controllers one succeeds, and only that one reports.
+reconciler asks what is slow now, and moves the gang (`core.recovery.planned.slow_nodes`). The record of it is on the
+root, so a restarted controller or a new leader reports it no second time. A write has the version of the root that was
+read as its precondition: of two controllers one succeeds, and only that one reports.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from healthd.core.recovery.gang_stragglers import (
     stopped,
     work_of,
 )
-from healthd.core.recovery.slow_nodes import with_history
+from healthd.core.recovery.planned.slow_nodes import with_history
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about_gang, silently
 from healthd.telemetry.metrics import Metrics, SlowRank

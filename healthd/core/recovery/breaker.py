@@ -25,7 +25,7 @@ from healthd.core.recovery.came_back import CAME_BACK
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.fence import CLOCKS_DIFFER
 from healthd.core.recovery.gang import UNREADABLE
-from healthd.core.recovery.planned import is_planned
+from healthd.core.recovery.planned.restarts import is_planned
 from healthd.core.recovery.spares import is_ready
 from healthd.core.recovery.suspicion import SAME_PLACE
 from healthd.core.recovery.terms import KUBERNETES, Terms

@@ -25,7 +25,7 @@ from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.fencing import fencing
 from healthd.core.recovery.gang import UNREADABLE, GangView, Root, RootOutcome
-from healthd.core.recovery.growth import recorded
+from healthd.core.recovery.planned.growth import recorded
 from healthd.core.recovery.planning import choosing, reserving
 from healthd.core.recovery.situation import Decision, Situation, begin, enter, stopped_at
 from healthd.core.recovery.starting import confirming, starting

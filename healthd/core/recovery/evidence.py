@@ -22,7 +22,7 @@ from datetime import timedelta
 from healthd.core.api import Pod, Terminated
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.fence import CLOCKS_DIFFER
-from healthd.core.recovery.planned import is_planned
+from healthd.core.recovery.planned.restarts import is_planned
 from healthd.core.recovery.situation import Situation, stopped_at
 
 FROM_OUTSIDE = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM})

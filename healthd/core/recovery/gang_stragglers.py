@@ -1,6 +1,6 @@
 """
 The ranks of a gang that the others wait for, by what the agents of their nodes publish of the work of its pods, and the
-record of them on its root. What follows, where its owner allows that, is in `core.recovery.slow_nodes`.
+record of them on its root. What follows, where its owner allows that, is in `core.recovery.planned.slow_nodes`.
 
 What is not known is never a straggler: no agent or one of an older healthd, an agent or a kubelet that does not report,
 a pod whose work is not listed, a gang of which a member starts, stops or is missing.

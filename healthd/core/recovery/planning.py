@@ -11,8 +11,8 @@ from healthd.core.api.model import Phase
 from healthd.core.recovery.actions import ClaimSpare
 from healthd.core.recovery.evidence import window_left
 from healthd.core.recovery.fence import CLOCKS_DIFFER
-from healthd.core.recovery.growth import added_members, left_out_of, record_of
 from healthd.core.recovery.placement import Shortage, place
+from healthd.core.recovery.planned.growth import added_members, left_out_of, record_of
 from healthd.core.recovery.rebuilding import claims_to_move
 from healthd.core.recovery.replacement_nodes import is_claimed
 from healthd.core.recovery.resume_point import choose, is_premature

@@ -17,7 +17,7 @@ from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy, StartFresh
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.gang import Root
-from healthd.core.recovery.planned import PLANNED
+from healthd.core.recovery.planned.restarts import PLANNED
 from healthd.core.recovery.progress import is_beyond
 from healthd.core.recovery.situation import Decision, Situation, step_text
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from healthd.core.api import GangRef, Recovery
 from healthd.core.api.model import ENDED
 from healthd.core.config import RecoveryPolicy
-from healthd.core.recovery.slow_nodes import swaps
+from healthd.core.recovery.planned.slow_nodes import swaps
 
 
 def outdated(
@@ -24,7 +24,7 @@ def outdated(
     existing ones. If the last of them were deleted, its name would be free again, and a new fault would be taken for
     the old one, which another controller has handled already.
 
-    Those by which a living gang left a slow node are kept: a rank is swapped once (`core.recovery.slow_nodes`).
+    Those by which a living gang left a slow node are kept: a rank is swapped once (`core.recovery.planned.slow_nodes`).
     """
     of_gang: dict[GangRef, list[Recovery]] = defaultdict(list)
     for recovery in recoveries:

@@ -13,8 +13,8 @@ from healthd.core.recovery.actions import ClaimSpare, StartGang
 from healthd.core.recovery.came_back import held_after_return
 from healthd.core.recovery.faults import DISK_FULL, ran
 from healthd.core.recovery.gang import StartHint, index_of, is_terminal, members, with_seats
-from healthd.core.recovery.growth import added_members, grows_back, left_out_of, record_of
 from healthd.core.recovery.placement import Shortage, place
+from healthd.core.recovery.planned.growth import added_members, grows_back, left_out_of, record_of
 from healthd.core.recovery.progress import is_beyond
 from healthd.core.recovery.replacement_nodes import is_claimed, stand_ins, stranded
 from healthd.core.recovery.resume_point import is_premature, report_unread

@@ -19,9 +19,9 @@ from healthd.core.recovery.faults import blames_node, lost_members, node_fault
 from healthd.core.recovery.fence import CLOCKS_DIFFER, fence_pods, has_unread_end
 from healthd.core.recovery.foreign_signs import Effect
 from healthd.core.recovery.gang import index_of, members, will_not_run
-from healthd.core.recovery.growth import left_out_of, room
-from healthd.core.recovery.moving import MOVES, nodes_to_leave, nodes_to_move_to
-from healthd.core.recovery.planned import is_planned, recently_saved
+from healthd.core.recovery.planned.growth import left_out_of, room
+from healthd.core.recovery.planned.moving import MOVES, nodes_to_leave, nodes_to_move_to
+from healthd.core.recovery.planned.restarts import is_planned, recently_saved
 from healthd.core.recovery.situation import Decision, Situation, began
 from healthd.core.recovery.spares import is_ready
 

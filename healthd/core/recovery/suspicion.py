@@ -4,7 +4,7 @@ What follows from who is suspected in a gang that hangs, or makes it slow. Pure,
 - No suspect: the gang is restarted where it was.
 - One witness: also, but the suspect's node comes last among the nodes that may be chosen.
 - Two independent witnesses, and all suspects on one node: a spare takes its place if there is one.
-- A slow rank, where its owner wants the gang to leave its node (`recovery.slow_nodes`): a spare takes its place.
+- A slow rank, where its owner wants the gang to leave its node (`planned.slow_nodes`): a spare takes its place.
 - The same stacks at the same step as before the restart: no further restart, for the program itself is at fault.
 
 A suspicion takes no node out of service and counts against no budget. A node that was replaced goes back into the pool

@@ -16,7 +16,8 @@ from healthd.core.config import BreakerPolicy, RecoveryPolicy
 from healthd.core.recovery import breaker
 from healthd.core.recovery.decide import decide, open_recovery
 from healthd.core.recovery.gang import Elastic, GangOptions, GangView, Numbered, Root
-from healthd.core.recovery.growth import (
+from healthd.core.recovery.placement import PlacementPlan, place
+from healthd.core.recovery.planned.growth import (
     added_members,
     at_own_size,
     left_out_of,
@@ -24,8 +25,7 @@ from healthd.core.recovery.growth import (
     recorded,
     room,
 )
-from healthd.core.recovery.placement import PlacementPlan, place
-from healthd.core.recovery.planned import is_due, is_planned, recently_saved
+from healthd.core.recovery.planned.restarts import is_due, is_planned, recently_saved
 from healthd.core.recovery.progress import Progress
 from tests.builders import a_cause, a_node, a_pod, a_recovery
 from tests.core.gangs import a_recovery_in, a_root

@@ -29,11 +29,11 @@ from healthd.core.recovery.decide import decide, open_recovery
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.foreign_signs import Effect, Sign
 from healthd.core.recovery.gang import GangOptions, GangView, Root
-from healthd.core.recovery.moving import cause_to_move, nodes_to_leave, nodes_to_move_to
 from healthd.core.recovery.placement import PlacementPlan, place
-from healthd.core.recovery.planned import is_planned, is_still_wanted
+from healthd.core.recovery.planned.moving import cause_to_move, nodes_to_leave, nodes_to_move_to
+from healthd.core.recovery.planned.restarts import is_planned, is_still_wanted
+from healthd.core.recovery.planned.slow_nodes import MOST, left_slow, may_swap, to_swap_for, with_history
 from healthd.core.recovery.progress import Progress
-from healthd.core.recovery.slow_nodes import MOST, left_slow, may_swap, to_swap_for, with_history
 from healthd.core.recovery.suspicion import times_suspected
 from tests.builders import a_cause, a_node, a_recovery
 from tests.core.gangs import a_recovery_in, a_root

@@ -11,8 +11,8 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.foreign_signs import Effect, Sign
 from healthd.core.recovery.gang import GangView
-from healthd.core.recovery.moving import nodes_to_leave
-from healthd.core.recovery.planned import is_still_wanted
+from healthd.core.recovery.planned.moving import nodes_to_leave
+from healthd.core.recovery.planned.restarts import is_still_wanted
 from tests.builders import a_pod
 from tests.core.gangs import a_recovery_in, a_root
 from tests.fakes import START

@@ -3,10 +3,10 @@ A gang leaves nodes without a fault: before their maintenance, or because a rank
 
 - *Maintenance*: another detector says that a node will be drained, moved or updated, and a row of the configuration
   asks for it (`foreign.rows`, effect `move`).
-- *A slow rank*: the owner of the gang allows it (`core.recovery.slow_nodes`).
+- *A slow rank*: the owner of the gang allows it (`core.recovery.planned.slow_nodes`).
 
-The gang is moved by a planned restart (`core.recovery.planned`), whose cause says which of both it is, once there is a
-spare for each node that it should leave.
+The gang is moved by a planned restart (`core.recovery.planned.restarts`), whose cause says which of both it is, once
+there is a spare for each node that it should leave.
 """
 
 from __future__ import annotations

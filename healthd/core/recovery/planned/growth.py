@@ -3,7 +3,7 @@ A gang that healthd made smaller grows back: how many members it has left out, a
 
 What was left out is recorded with the recovery that made the gang smaller, and each later recovery gets that record.
 Every plan of a restart tries the gang's own size first. A gang without a fault is restarted for that alone, as a
-planned restart (`core.recovery.planned`) whose cause is `capacity`.
+planned restart (`core.recovery.planned.restarts`) whose cause is `capacity`.
 """
 
 from __future__ import annotations

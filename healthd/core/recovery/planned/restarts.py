@@ -18,10 +18,10 @@ from healthd.core.api import Cause, Recovery
 from healthd.core.api.model import CauseKind
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.gang import GangView, Root
-from healthd.core.recovery.growth import may_grow, recorded
-from healthd.core.recovery.moving import MOVES, Departure, nodes_to_leave
+from healthd.core.recovery.planned.growth import may_grow, recorded
+from healthd.core.recovery.planned.moving import MOVES, Departure, nodes_to_leave
+from healthd.core.recovery.planned.slow_nodes import may_swap
 from healthd.core.recovery.progress import has_rhythm
-from healthd.core.recovery.slow_nodes import may_swap
 
 RIGHT_AFTER = timedelta(minutes=1)
 """A save that is so young costs little: to stop a gang and to start it takes as long."""
