@@ -318,6 +318,8 @@ class Simulation:
                         RecordBatch(records=machine.records[first:], last_sequence=len(machine.records) - 1),
                         clock.now(),
                     )
+                    if invariants_of_findings is not None:
+                        invariants_of_findings.kernel_reported(agent.state.findings)
                 if self.on_cluster:
                     agent.state.ingest_pods(processes_on(machine), clock.now())
                 await agent.cycle(clock.now())
