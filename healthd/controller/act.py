@@ -43,7 +43,7 @@ from healthd.core.recovery.actions import (
 )
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.recovery_status import dressed, label_value
-from healthd.core.recovery.spares import ReturnSpare, SettleSpare
+from healthd.core.recovery.spares import KeepSpare, ReturnSpare, SettleSpare
 from healthd.gangs.adapter import GangAdapter
 
 log = structlog.get_logger()
@@ -235,9 +235,15 @@ async def _remove_pod(cluster: Cluster, pod: Pod) -> None:
         await cluster.patch(Pod, meta.name, failed, namespace=meta.namespace, uid=meta.uid, subresource="status")
 
 
-async def settle(cluster: Cluster, step: ReturnSpare | SettleSpare, node: Node) -> Node:
+async def settle(cluster: Cluster, step: ReturnSpare | SettleSpare | KeepSpare, node: Node) -> Node:
     """One step of giving the spare *node* back. Raises ClusterError."""
-    patch = spares.return_patch(node) if isinstance(step, ReturnSpare) else spares.settle_patch(node)
+    match step:
+        case ReturnSpare():
+            patch = spares.return_patch(node)
+        case SettleSpare():
+            patch = spares.settle_patch(node)
+        case KeepSpare(claim=claim):
+            patch = spares.keep_patch(claim)
     return await patch_node(cluster, node, patch)
 
 

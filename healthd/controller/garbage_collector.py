@@ -161,17 +161,19 @@ class GarbageCollector:
         claim = read_claim(node) if node else None
         if node is None or claim is None:
             return
-        stand_in_for = await self._node(claim.instead_of)
-        nodes = {name: node} | ({claim.instead_of: stand_in_for} if stand_in_for else {})
+        rivals = await self._rivals(name, claim)
+        bad = await self._node(claim.instead_of) if claim.instead_of else None
+        nodes = {name: node} | ({claim.instead_of: bad} if bad else {}) | rivals
         gang = GangRef(kind="", name=claim.gang, namespace=claim.namespace, uid=claim.gang_uid)
         recoveries = await self._fresh_reader.recoveries(gang)
         recovering = any(each.status.phase not in ENDED for each in recoveries)
         root = await self._root_of(claim)
+        others = {each.gang_uid for node in rivals.values() if (each := read_claim(node))} - {claim.gang_uid}
         steps = spares.settle(
             nodes,
             self._cluster_state.health,
             placements={root.ref.uid: self._held(root)} if root and not _is_over(root, recoveries) else {},
-            recovering={claim.gang_uid} if recovering or (root and root.invalid) else (),
+            recovering=others | ({claim.gang_uid} if recovering or (root and root.invalid) else set()),
             busy=self._cluster_state.busy_nodes() | self._planned(),
             sign_on=signs_on(nodes),
         )
@@ -183,6 +185,14 @@ class GarbageCollector:
                 continue  # by a pod that the cluster state does not show yet, or that is none of a gang
             self._cluster_state.upsert(await settle(self._cluster, step, nodes[step.node]))
             log.info("spare.settled", node=step.node, why=step.reason)
+
+    async def _rivals(self, name: str, claim: Claim) -> dict[str, Node]:
+        """The other nodes that are claimed in place of the same bad node."""
+        if not claim.instead_of:
+            return {}
+        known = {other: read_claim(self._cluster_state.nodes[other]) for other in self._cluster_state.claimed_nodes}
+        named = [other for other, its in known.items() if other != name and its and its.instead_of == claim.instead_of]
+        return {other: node for other in sorted(named) if (node := await self._node(other)) is not None}
 
     async def _node(self, name: str) -> Node | None:
         try:

@@ -36,7 +36,7 @@ from healthd.core.api import (
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.gang import Root, RootOutcome, no_sign
-from healthd.core.recovery.spares import Claim, is_spare
+from healthd.core.recovery.spares import Claim, is_spare, read_claim
 from healthd.gangs import ADAPTERS
 from healthd.gangs.kinds import ALL
 from healthd.telemetry.isolation import Isolation
@@ -55,7 +55,7 @@ def current(scenario: Scenario) -> list[str]:
     ]
 
 
-async def stop_another_gang(scenario: Scenario, *, on: str) -> None:
+async def stop_another_gang(scenario: Scenario, *, on: str) -> Job:
     """Its recovery waits for the proof that its one pod *on* that node has ended."""
     notes = {ANNOTATION_RESTART: "enabled", ANNOTATION_STOPPED_BY: "other-1"}
     job = await scenario.ground_truth.create(a_job("other", ranks=1, annotations=notes, suspend=True))
@@ -66,6 +66,7 @@ async def stop_another_gang(scenario: Scenario, *, on: str) -> None:
     await scenario.ground_truth.patch(
         Recovery, "other-1", {"status": status}, namespace="default", subresource="status"
     )
+    return job
 
 
 async def test_pods_carry_the_hint_of_the_recovery_that_started_them() -> None:
@@ -147,6 +148,25 @@ async def test_a_node_that_a_stopped_gang_will_go_on_on_is_no_spare_of_the_gang_
     await scenario.run_for(minutes=5)
 
     assert scenario.pool() == ["node-1"]
+
+
+@pytest.mark.slow
+async def test_a_repaired_node_joins_the_pool_for_the_spare_of_one_gang_alone() -> None:
+    scenario = Scenario()
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    await scenario.run_until(Phase.RECOVERED)
+    scenario.machines.add("node-9")
+    job = await stop_another_gang(scenario, on="node-9")
+    uid = job.metadata.uid
+    claim = Claim(recovery="other-1", namespace="default", gang="other", gang_uid=uid, instead_of="node-1")
+    await scenario.ground_truth.create(a_node("node-9", annotations={ANNOTATION_CLAIM: encode(claim).decode()}))
+    scenario.repair("node-1")
+    await scenario.run_for(minutes=5)
+
+    nodes = (await scenario.ground_truth.list(Node)).items
+    claims = {node.metadata.name: found.instead_of for node in nodes if (found := read_claim(node))}
+    assert (scenario.pool(), claims) == ([], {"node-2": "", "node-9": "node-1"})
 
 
 async def test_a_node_with_a_pod_that_the_cache_has_not_seen_is_no_spare_yet() -> None:

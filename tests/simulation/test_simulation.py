@@ -74,6 +74,14 @@ def test_a_node_of_a_gang_that_a_person_made_a_spare_leaves_the_pool_no_smaller(
     assert not run(3670002522).broken
 
 
+def test_two_spares_in_place_of_one_node_leave_the_pool_no_smaller() -> None:
+    assert not run(7200450).broken
+
+
+def test_what_the_kernel_reported_is_remembered_where_the_agent_dies_before_it_says_so() -> None:
+    assert not run(6200081875).broken
+
+
 def test_a_gang_whose_second_stop_a_person_deleted_is_not_started_as_the_same_attempt() -> None:
     assert not run(6100010972).broken
 

@@ -38,7 +38,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     gang: str
     gang_uid: str
     instead_of: str
-    """The bad node that it replaces."""
+    """The bad node that it replaces. Empty: no node joins the pool for it, and it is claimed until its gang is over."""
 
 
 def reservation(gang: str, uid: str) -> str:
@@ -258,6 +258,12 @@ def return_patch(node: Node) -> dict[str, Any]:
     }
 
 
+def keep_patch(claim: Claim) -> dict[str, Any]:
+    """Let *claim* wait for no repaired node any more. The write needs its node's resourceVersion as precondition."""
+    kept = msgspec.structs.replace(claim, instead_of="")
+    return {"metadata": {"annotations": {ANNOTATION_CLAIM: msgspec.json.encode(kept).decode()}}}
+
+
 def settle_patch(node: Node) -> dict[str, Any]:
     """Make a claimed spare an ordinary node: the repaired node is in the pool now. Needs the node's resourceVersion."""
     taints = _without(node.spec.taints, LABEL_SPARE, TAINT_RESERVED)
@@ -281,6 +287,14 @@ class SettleSpare(msgspec.Struct, frozen=True):
     reason: str
 
 
+class KeepSpare(msgspec.Struct, frozen=True):
+    """Keep this spare claimed as long as its gang needs it: another claim waits for the node that it replaced."""
+
+    node: str
+    claim: Claim
+    reason: str
+
+
 def origin(bad: str, nodes: Mapping[str, Node], gang_uid: str) -> str:
     """The node that a replacement of *bad* stands in for: if *bad* is itself a spare, the node that *bad* replaced."""
     node = nodes.get(bad)
@@ -296,7 +310,7 @@ def settle(
     recovering: Collection[str],
     busy: Collection[str],
     sign_on: Callable[[str], Sign | None] = no_sign,
-) -> list[ReturnSpare | SettleSpare]:
+) -> list[ReturnSpare | SettleSpare | KeepSpare]:
     """
     What to do about claims that are no longer needed.
 
@@ -306,17 +320,25 @@ def settle(
 
     The swap of a repaired node is two writes: first the repaired node joins the pool, then its replacement becomes an
     ordinary node. After a crash between the two, only the second write is decided.
+
+    A repaired node joins the pool for one claim alone. Two claims name the same node where a gang came to use the node
+    again that a spare had replaced, and it failed once more.
     """
-    steps: list[ReturnSpare | SettleSpare] = []
-    for name, node in sorted(nodes.items()):
-        claim = read_claim(node)
-        if claim is None or claim.gang_uid in recovering:
+    steps: list[ReturnSpare | SettleSpare | KeepSpare] = []
+    claims = {name: claim for name, node in sorted(nodes.items()) if (claim := read_claim(node))}
+    awaited = {claim.instead_of for claim in claims.values() if claim.gang_uid in recovering}
+    for name, claim in claims.items():
+        if claim.gang_uid in recovering:
             continue
         if name not in placements.get(claim.gang_uid, ()):
             if name not in busy:
                 steps.append(ReturnSpare(name, f"{claim.gang} does not need it any more"))
-        elif step := _swap(name, claim, nodes, health, busy, sign_on):
-            steps.append(step)
+        elif claim.instead_of and claim.instead_of in awaited:
+            steps.append(KeepSpare(name, claim, f"another spare stands in for {claim.instead_of}, too"))
+        else:
+            awaited.add(claim.instead_of)
+            if step := _swap(name, claim, nodes, health, busy, sign_on):
+                steps.append(step)
     return steps
 
 

@@ -17,11 +17,14 @@ from healthd.core.recovery.foreign_signs import Effect, Sign
 from healthd.core.recovery.gang import GangView, LastCheck
 from healthd.core.recovery.spares import (
     Claim,
+    KeepSpare,
     ReturnSpare,
+    SettleSpare,
     choose,
     claim_patch,
     is_fit,
     is_spare,
+    keep_patch,
     obstacles,
     origin,
     read_claim,
@@ -355,7 +358,8 @@ def settled(
     by_name = {node.metadata.name: node for node in nodes}
     placements = {} if placement is None else {"uid-train": placement}
     steps = settle(by_name, {}, placements=placements, recovering=recovering, busy=busy)
-    return [("return" if isinstance(step, ReturnSpare) else "settle", step.node) for step in steps]
+    acts = {ReturnSpare: "return", SettleSpare: "settle", KeepSpare: "keep"}
+    return [(acts[type(step)], step.node) for step in steps]
 
 
 BROKEN = a_node("bad", unschedulable=True)
@@ -394,6 +398,39 @@ def test_a_spare_of_a_gang_that_is_over_goes_back_once_its_pods_are_gone() -> No
 
 def test_nothing_is_touched_while_a_recovery_may_change_its_plan() -> None:
     assert settled(claimed(), a_node("bad"), placement=["other"], recovering=["uid-train"], busy=[]) == []
+
+
+@pytest.mark.parametrize(
+    "bad", [a_node("bad"), BROKEN, a_node("bad", spare=True)], ids=["fit", "broken", "in the pool"]
+)
+def test_a_repaired_node_joins_the_pool_for_one_claim_alone(bad: Node) -> None:
+    """As in seed 7200450: the gang used the repaired node again, and left it for a second spare later."""
+    both = ("first", "second")
+    steps = settled(claimed("first"), claimed("second"), bad, placement=both, busy=both)
+
+    assert ("keep", "second") in steps
+    assert all(node != "second" for act, node in steps if act != "keep")
+
+
+def test_a_claim_of_a_gang_that_recovers_has_the_repaired_node_before_others() -> None:
+    other = claimed("other", a_claim(gang="other"))
+
+    steps = settled(claimed("spare"), other, a_node("bad"), recovering=["uid-other"])
+
+    assert steps == [("keep", "spare")]
+
+
+def test_a_claim_that_waits_for_no_node_ends_with_its_gang() -> None:
+    kept = patched(claimed(), keep_patch(a_claim()))
+
+    assert settled(kept, a_node("bad")) == []
+    assert settled(kept, a_node("bad"), placement=None, busy=[]) == [("return", "spare")]
+
+
+def test_a_spare_for_such_a_spare_waits_for_no_node_either() -> None:
+    kept = patched(claimed("first"), keep_patch(a_claim()))
+
+    assert origin("first", {"first": kept}, "uid-train") == ""
 
 
 def test_a_spare_for_a_spare_stands_in_for_the_first_node() -> None:

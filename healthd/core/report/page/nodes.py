@@ -101,4 +101,5 @@ def claimed_for(node: Node) -> str:
     claim = read_claim(node)
     if claim is None:
         return ""
-    return printable(f"in place of {claim.instead_of} for {claim.gang} in {claim.namespace}, by {claim.recovery}")
+    place = f"in place of {claim.instead_of} " if claim.instead_of else ""
+    return printable(f"{place}for {claim.gang} in {claim.namespace}, by {claim.recovery}")
