@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from math import exp, log
 from typing import NamedTuple
 
-from healthd.core.hang.samples import SIGNALS, Usage
+from healthd.core.hang.samples import SIGNALS, Rates, Usage
 from tests.fakes import START
 
 Growth = list[float]
@@ -158,9 +158,10 @@ class Job:
         disk = moved if self._has_disk else 0.0
         used = cpu + polls + idle
         states = "R" if dice.random() < seconds + polls else "S"
-        processes = [used, rates["switches"] * share * noise, faults, calls, moved, 30.0 * share, 0.0, 0.0, used, 0.0]
-        group = [used, 0.0, faults, calls * (disk > 0), disk, 0.0, 0.0, system, 0.0, 0.0]
-        return Rank(processes, group, states)
+        switches = rates["switches"] * share * noise
+        processes = Rates(used, switches, faults, calls, read=moved, written=30.0 * share, ran=used)
+        group = Rates(used, faults=faults, calls=calls * (disk > 0), read=disk, system=system)
+        return Rank([*processes], [*group], states)
 
     def waits(self, states: str = "") -> Rank:
         """For the other ranks."""
@@ -170,23 +171,23 @@ class Job:
     def sleeps(self, states: str = "S") -> Rank:
         """It waits for something that is no other rank."""
         cpu = self._background * self.dice.random()
-        used = [cpu, self.dice.random(), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, cpu, 0.0]
-        return Rank(used, [cpu, *NOTHING[1:]], states)
+        return Rank([*Rates(cpu, switches=self.dice.random(), ran=cpu)], [*Rates(cpu)], states)
 
     def moves(self, read: float = 0.0, written: float = 0.0, cpu: float = 0.3) -> Rank:
         """It reads or writes so many bytes."""
         noise = 0.7 + 0.6 * self.dice.random()
         calls = (read + written) / 65536 + 1
         disk = 1.0 if self._has_disk else 0.0
-        processes = [cpu, 5.0, 20.0, calls, read * noise, written * noise, 0.0, 0.0, cpu, 0.0]
-        group = [cpu, 0.0, 20.0, calls * disk, read * noise * disk, written * noise * disk, 0.0, cpu / 2, 0.0, 0.0]
-        return Rank(processes, group, self.dice.choice("RD"))
+        read, written = read * noise, written * noise
+        processes = Rates(cpu, 5.0, 20.0, calls, read, written, ran=cpu)
+        group = Rates(cpu, 0.0, 20.0, calls * disk, read * disk, written * disk, system=cpu / 2)
+        return Rank([*processes], [*group], self.dice.choice("RD"))
 
     def other_work(self, cores: float, faults: float, calls: float = 5.0) -> Rank:
         """Work of another kind than its steps."""
         noise = 0.5 + self.dice.random()
-        used = [cores, 3.0, faults * noise, calls * noise, 1000.0, 0.0, 0.0, 0.0, cores, 0.0]
-        return Rank(used, [cores, 0.0, faults * noise, 0.0, 0.0, 0.0, 0.0, cores * 0.05, 0.0, 0.0], "R")
+        used = Rates(cores, 3.0, faults * noise, calls * noise, read=1000.0, ran=cores)
+        return Rank([*used], [*Rates(cores, faults=faults * noise, system=cores * 0.05)], "R")
 
     # ------------------------------------------------------------------ steps
 

@@ -26,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from healthd.core.hang.samples import Usage, rates
+from healthd.core.hang.samples import Rates, Usage, rates
 from healthd.probes.pod_processes import CGROUPS
 from healthd.probes.usage.cgroup import CgroupUsage
 from healthd.probes.usage.process_tree import ProcessTree
@@ -48,7 +48,8 @@ def load(path: Path) -> list[Recorded]:
 
 
 def _ranks(seconds: list[list[list[Any]]]) -> list[list[Rank]]:
-    return [[Rank(*rank) for rank in second] for second in seconds]
+    """A recording that is older than a signal shows nothing of it."""
+    return [[Rank([*Rates(*used)], [*Rates(*group)], states) for used, group, states in second] for second in seconds]
 
 
 def record(path: Path, seconds: float, seed: int) -> int:
