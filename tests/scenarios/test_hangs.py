@@ -30,6 +30,8 @@ class Silent(Scenario):
         self.told: list[tuple[str, str]] = []
         self.activities: dict[str, dict[str, Any]] = {}
         """What quiet pods do, by node, where the agent says it."""
+        self.worked: float | None = 3600.0
+        """Seconds for which agents had seen every rank work."""
         self.start_controller()
 
     def start_controller(self) -> None:
@@ -48,7 +50,7 @@ class Silent(Scenario):
             if activity := self.activities.get(pod.spec.node_name):
                 rhythm["activity"] = activity
             if state is not WORKING:
-                rhythm["since"] = (now - since).isoformat()
+                rhythm |= {"since": (now - since).isoformat(), "worked": self.worked}
             self.publish(pod.spec.node_name, [rhythm])
 
     def publish(self, node: str, rhythms: Iterable[dict[str, Any]]) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from heapq import nlargest
 
 from healthd.core.api.health import LARGEST_RATE, MOST_RHYTHMS, MemberState, PodActivity, PodProcess, PodRhythm
+from healthd.core.hang.past import Past
 from healthd.core.hang.rhythm import WINDOW
 from healthd.core.hang.samples import Rates, Stall, Usage
 from healthd.core.hang.silence import GangRhythm, Silence
@@ -43,6 +44,8 @@ class PodRhythms:
         self._most = most
         self._late = late
         self._pods: dict[str, _Pod] = {}
+        self._pasts: dict[str, Past] = {}
+        """Of all pods of the node: one that works little and compiles now and then is sampled only while it does."""
         self._last: tuple[datetime, Mapping[str, float]] | None = None
         self._published: list[PodRhythm] = []
 
@@ -63,12 +66,21 @@ class PodRhythms:
             return
         seconds = (at - before[0]).total_seconds()
         used = {uid: (time - before[1][uid]) / seconds for uid, time in processor_times.items() if uid in before[1]}
+        self._remember(used, seconds)
         for uid, pod in self._pods.items():
             pod.pause_or_work(used.get(uid, 0.0))
         weights = {uid: cores for uid, cores in used.items() if cores >= ENOUGH}
         weights |= {uid: pod.weight for uid, pod in self._pods.items() if pod.is_known or pod.weight >= ENOUGH}
         chosen = nlargest(self._most, weights, key=lambda uid: (weights[uid], uid))
-        self._pods = {uid: self._pods.get(uid) or _Pod(uid, weights[uid], self._late) for uid in chosen}
+        self._pods = {
+            uid: self._pods.get(uid) or _Pod(uid, weights[uid], self._late, self._pasts[uid]) for uid in chosen
+        }
+
+    def _remember(self, used: Mapping[str, float], seconds: float) -> None:
+        """What pods use that are not sampled. Those that are remember it themselves."""
+        self._pasts = {uid: self._pasts.get(uid) or Past() for uid in self._pods.keys() | used.keys()}
+        for uid in used.keys() - self._pods.keys():
+            self._pasts[uid].add(used[uid], seconds)
 
     def observe(self, usages: Mapping[str, Usage], at: datetime) -> None:
         """Take one sample of the sampled pods. One that is left out is gone, or starts again: it is forgotten."""
@@ -97,11 +109,11 @@ class PodRhythms:
 class _Pod:
     """One pod that is sampled, and used so many cores when it was chosen."""
 
-    def __init__(self, uid: str, cores: float, late: timedelta | None) -> None:
+    def __init__(self, uid: str, cores: float, late: timedelta | None, past: Past) -> None:
         self._uid = uid
         self._cores = cores
         self._work = WorkWindows(late) if late is not None else None
-        self._rhythm = GangRhythm(KEPT)
+        self._rhythm = GangRhythm(KEPT, {uid: past})
         self._silence: Silence | None = None
         self._activity: PodActivity | None = None
         """What it does, once it is silent and was looked at."""
@@ -159,6 +171,7 @@ class _Pod:
             since=self._silence.since.replace(microsecond=0),
             period=period,
             allowed=round(self._silence.allowed, 1),
+            worked=round(self._silence.worked or 0.0),
             activity=self._activity,
             work=work,
         )

@@ -17,7 +17,8 @@ import msgspec
 
 from healthd.core.api.health import MemberState
 from healthd.core.api.recoveries import LONGEST_DOING, HangSuspect
-from healthd.core.hang.rhythm import LEARNED_FROM, Activity, Rhythm, classify, is_much_more, learn
+from healthd.core.hang.past import Past
+from healthd.core.hang.rhythm import LEARNED_FROM, MUCH_IO, Activity, Rhythm, classify, is_much_more, learn
 from healthd.core.hang.samples import KEPT, Rates, SampleRing, Usage, rates
 from healthd.core.printable import printable
 from healthd.core.untrusted import Moment
@@ -64,6 +65,9 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     allowed: float
     period: float
     members: tuple[SilentMember, ...]
+    worked: float | None = None
+    """Seconds for which every member had worked by its rhythm before. A silence that is longer may be what is usual for
+    it, and the rhythm that of a compilation. None: not known, as from an older agent."""
     ended_at: Moment | None = None
     """When it was over: a member worked again, or the gang was stopped. None: it still hangs, as far as is known."""
     was_stopped: bool = False
@@ -81,12 +85,17 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 class MemberRhythm:
     """One member: its ring, its rhythm once it is learned, and for how long it has done nothing."""
 
-    def __init__(self, at: datetime, kept: int = KEPT) -> None:
+    def __init__(self, at: datetime, kept: int = KEPT, past: Past | None = None) -> None:
         self.ring = SampleRing(kept)
+        self.past = past or Past()
         self.rhythm: Rhythm | None = None
         self.last_active = at
         self.quiet = 0.0
         """Seconds in which it was seen to do nothing since it last worked. Unseen time does not count."""
+        self.worked = 0.0
+        """Seconds in which it worked by its present rhythm."""
+        self.judged, self.judged_idle = 0.0, 0.0
+        """Seconds since `seems_idle` was last asked, and those of them in which its rhythm showed it to be idle."""
         self.states = ""
         self.wrote_much = False
         self.does_other_work = False
@@ -128,12 +137,20 @@ class MemberRhythm:
         sample = rates(before[1], usage, seconds)
         self.ring.add(at, sample)
         self._learns_from += 1
+        if sample.read + sample.written < MUCH_IO:  # what loads and saves works, at any level
+            self.past.add(sample.cpu, seconds)
         self._judge(sample, at, seconds)
         self._learn(at)
 
     def forget_rhythm(self) -> None:
         """Learn anew, from later samples alone."""
-        self.rhythm, self.quiet, self._learns_from = None, 0.0, 0
+        self.rhythm, self.quiet, self.worked, self._learns_from = None, 0.0, 0.0, 0
+
+    def seems_idle(self) -> bool:
+        """Whether its rhythm showed it to be idle for most of the time since this was last asked."""
+        seems_idle = self.judged >= LEARNED_FROM and self.judged_idle > self.judged / 2
+        self.judged = self.judged_idle = 0.0
+        return seems_idle
 
     def _judge(self, sample: Rates, at: datetime, seconds: float) -> None:
         if self.rhythm is None:
@@ -146,6 +163,11 @@ class MemberRhythm:
         elif "t" not in self.states and not _is_starved(activity, self.states):
             self._activity = activity
             self.quiet += seconds
+        self.judged += seconds
+        if self.state is MemberState.WORKING:
+            self.worked += seconds
+        elif self._activity is not None:
+            self.judged_idle += seconds
 
     def _learn(self, at: datetime) -> None:
         """Learn anew now and then, but never from a silence. What follows a start is no silence if it is work."""
@@ -154,7 +176,7 @@ class MemberRhythm:
             return
         self._learned_at = at
         if self.rhythm is None:
-            self.rhythm, self._known_at, self._usual_at = learn(self.ring, self._learns_from), at, at
+            self.rhythm, self._known_at, self._usual_at = self._usual(self._learns_from), at, at
         elif self.quiet <= self.rhythm.gap + 1:
             self._learn_again(at, self.rhythm)
         elif at - self._known_at < YOUNG:
@@ -162,17 +184,27 @@ class MemberRhythm:
 
     def _learn_again(self, at: datetime, before: Rhythm) -> None:
         """Much more work than before may be a compilation, beside which the steps after it would look silent."""
-        known = learn(self.ring, self._learns_from)
-        if known is None or (is_much_more(known, before) and at - self._usual_at < YOUNG):
+        known = self._usual(self._learns_from)
+        is_more = known is not None and is_much_more(known, before)
+        if known is None or (is_more and at - self._usual_at < YOUNG):
             return
         self.rhythm, self._usual_at = known, at
+        if is_more:
+            self.worked = 0.0
 
     def _learn_other_work(self, at: datetime) -> None:
         """Of a member that seems silent: it works if it uses a processor and does two other things beside it."""
-        known = learn(self.ring, min(int(self.quiet), self._learns_from))
+        known = self._usual(min(int(self.quiet), self._learns_from))
         if known is not None and known.tells_spinning and known.means.get("cpu", 0.0) >= WORK:
             self.rhythm, self.quiet, self.last_active = known, 0.0, at
-            self._learns_from, self.does_other_work = LEARNED_FROM, True
+            self._learns_from, self.worked, self.does_other_work = LEARNED_FROM, 0.0, True
+
+    def _usual(self, count: int) -> Rhythm | None:
+        """The rhythm that the newest *count* samples show, unless most of its life would be silence beside it."""
+        known = learn(self.ring, count)
+        if known is not None and "cpu" in known.floors and self.past.is_mostly_below(known.floors["cpu"]):
+            return None
+        return known
 
 
 def _is_starved(activity: Activity, states: str) -> bool:
@@ -188,10 +220,15 @@ class _Pause(NamedTuple):
 
 
 class GangRhythm:
-    """The members of one gang together, and the pauses that it came back from. *kept*: samples of each member."""
+    """
+    The members of one gang together, and the pauses that it came back from.
 
-    def __init__(self, kept: int = KEPT) -> None:
+    *kept*: samples of each member. *pasts*: what is known of members from before they were sampled.
+    """
+
+    def __init__(self, kept: int = KEPT, pasts: Mapping[str, Past] | None = None) -> None:
         self._kept = kept
+        self._pasts = pasts or {}
         self.members: dict[str, MemberRhythm] = {}
         self._pauses: deque[_Pause] = deque(maxlen=KEPT_PAUSES)
         self._saved_at: datetime | None = None
@@ -204,6 +241,8 @@ class GangRhythm:
         self._polled = frozenset[str]()
         """In the present time without work."""
         self._was_stopped = False
+        self._changed_at: datetime | None = None
+        self._changes = 0
         self._present: Silence | None = None
 
     def observe(self, usages: Mapping[str, Usage | None], at: datetime, *, saves: bool = False) -> Silence | None:
@@ -214,11 +253,12 @@ class GangRhythm:
         """
         if saves:
             self._saved_while_quiet()
+            self._doubt_idle_members(at)
         for rank in self.members.keys() - usages.keys():
             del self.members[rank]
         for rank, usage in usages.items():
             if rank not in self.members:
-                self.members[rank] = MemberRhythm(at, self._kept)
+                self.members[rank] = MemberRhythm(at, self._kept, self._pasts.get(rank))
             self.members[rank].observe(usage, at)
         self._remember_pause()
         self._remember_save(at, appeared=saves, wrote=any(member.wrote_much for member in self.members.values()))
@@ -229,6 +269,7 @@ class GangRhythm:
         self.members.clear()
         self._present = None
         self._quiet, self._save_began, self._saved_at, self._save_seems_over = 0.0, None, None, False
+        self._changed_at, self._changes = None, 0
 
     @property
     def is_known(self) -> bool:
@@ -257,6 +298,22 @@ class GangRhythm:
             else:
                 member.forget_rhythm()
         self._quiet, self._save_seems_over = 0.0, was_the_save
+
+    def _doubt_idle_members(self, at: datetime) -> None:
+        """
+        From one save to the next a gang makes steps. A member that seemed idle for most of that time is learned anew.
+
+        Files may appear when a save begins and when it ends, and its peers wait for it between. So every second one
+        counts: the time between three holds a save and the steps after it, or more steps.
+        """
+        if self._changed_at is not None and at - self._changed_at < SHORTEST:
+            return
+        self._changed_at, self._changes = at, self._changes + 1
+        if self._changes % 2:
+            return
+        for member in self.members.values():
+            if member.seems_idle():
+                member.forget_rhythm()
 
     def _remember_pause(self) -> None:
         quiet = min((member.quiet for member in self.members.values()), default=0.0)
@@ -308,7 +365,8 @@ class GangRhythm:
             SilentMember(rank=rank, state=member.state, last_active=member.last_active, states=member.states)
             for rank, member in members.items()
         )
-        return Silence(since=since, seen_at=at, allowed=allowed, period=self.period, members=silent)
+        worked = min(member.worked for member in members.values())
+        return Silence(since=since, seen_at=at, allowed=allowed, period=self.period, members=silent, worked=worked)
 
     @property
     def allowed(self) -> float:

@@ -31,6 +31,10 @@ from healthd.core.untrusted import number_or
 FRESH = timedelta(seconds=90)
 """Before a restart every report must be younger. An agent that has ended does not take back that a pod is silent. One
 that lives renews it each minute (`core.node.reporting.RENEW_AFTER`)."""
+READ_LATE = timedelta(minutes=2)
+"""A step that is read later than this after the ranks fell silent was made after that."""
+MISSED_SAVES = 2
+"""Of the longest intervals between saves, after which such a gang is no longer taken to work."""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 QUIET = frozenset({MemberState.SILENT, MemberState.WAITING})
 
@@ -100,6 +104,7 @@ def observed_silence(view: GangView, policy: HangPolicy, now: datetime) -> Obser
         allowed=allowed,
         period=max(report.rhythm.period for report in reports),
         members=tuple(_member(report, view.root) for report in reports),
+        worked=_worked(reports),
         suspects=suspects,
         located=located,
     )
@@ -183,10 +188,16 @@ def _may_still_save(root: Root, last: datetime, policy: HangPolicy, now: datetim
     """
     Whether a checkpoint appeared after the ranks fell silent: something still wrote it.
 
-    The step may also have been read late, after a hang had begun. So this counts for `hang.floor` and no longer.
+    The step may also have been read late, after a hang had begun. So this counts for `hang.floor` and no longer. A step
+    that came too late for that shows that the gang works, whatever its ranks show: until its next ones do not come.
     """
     saved = root.progress.at
-    return saved is not None and saved > last and now - saved < policy.floor
+    if saved is None or saved <= last:
+        return False
+    waits = policy.floor
+    if saved - last > READ_LATE:
+        waits = max(waits, MISSED_SAVES * timedelta(seconds=max(root.progress.intervals, default=0.0)))
+    return now - saved < waits
 
 
 def _doubt(view: GangView, reports: Sequence[_Report], now: datetime) -> str:
@@ -200,6 +211,12 @@ def _doubt(view: GangView, reports: Sequence[_Report], now: datetime) -> str:
         if rhythm is not None and rhythm.state is MemberState.WORKING:
             return f"{pod.metadata.name}, which is no rank, works"
     return ""
+
+
+def _worked(reports: Sequence[_Report]) -> float | None:
+    """Seconds for which every rank was seen to work before. None: an agent does not say."""
+    known = [report.rhythm.worked for report in reports]
+    return None if None in known else min(each for each in known if each is not None)
 
 
 def _member(report: _Report, root: Root) -> SilentMember:

@@ -87,9 +87,22 @@ def is_past_waiting(silence: Silence, progress: Progress, policy: HangPolicy, at
     Whether *silence* is reason enough to restart *attempt*, where that is allowed: it cannot end by itself, or is long.
 
     What was learned before the first save of an attempt may be the rhythm of its start, beside which a job with little
-    work looks silent. So without a save two witnesses have to name a rank.
+    work looks silent. So without a save two witnesses have to name a rank. And a silence that is longer than the work
+    before it may be what is usual, and that work a compilation.
     """
     if cannot_go_on(silence):
         return True
+    if silence.worked is None or now - silence.since > timedelta(seconds=silence.worked):
+        return False
     is_named = any(suspect.witnesses >= ENOUGH_WITNESSES for suspect in silence.suspects)
     return now - silence.since >= policy.floor and (progress.attempt == attempt or is_named)
+
+
+def too_little_work(silence: Silence, policy: HangPolicy) -> str:
+    """Why *silence* will never be reason enough for a restart, for a person; empty: it may be."""
+    if cannot_go_on(silence) or (silence.worked is not None and silence.worked >= policy.floor.total_seconds()):
+        return ""
+    if silence.worked is None:
+        return "an agent does not say for how long its ranks worked before; is it older?"
+    floor = policy.floor.total_seconds()
+    return f"its ranks were seen to work for {silence.worked:.0f} s before, less than {floor:.0f} s (hang.floor)"

@@ -18,7 +18,7 @@ from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.silence import Silence, SilentMember, cannot_go_on
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, members
 from healthd.core.recovery.gang_silence import QUIET, ObservedSilence, mode_of, ranks, rhythm_of
-from healthd.core.recovery.progress import has_rhythm, silence_allowed
+from healthd.core.recovery.progress import has_rhythm, silence_allowed, too_little_work
 
 MOST_STORED = 64
 """Members in a record. All annotations of an object share 256 KiB, and a gang may have 20,000 members."""
@@ -74,6 +74,8 @@ def what_follows(root: Root, policy: HangPolicy, silence: Silence, doubt: str = 
         return f"it is not restarted yet: {doubt}"
     if cannot_go_on(silence):
         return "it is restarted"
+    if little := too_little_work(silence, policy):
+        return f"it is not restarted: {little}"
     return f"it is restarted when that has lasted for {policy.floor.total_seconds():.0f} s (hang.floor)"
 
 

@@ -33,7 +33,7 @@ from healthd.core.hang.straggler_text import sentence_of as straggler_sentence
 from healthd.core.hang.stragglers import Straggler
 from healthd.core.printable import printable
 from healthd.core.recovery.gang import Root, attempt_of
-from healthd.core.recovery.progress import advance, has_rhythm
+from healthd.core.recovery.progress import advance, has_rhythm, too_little_work
 from healthd.core.recovery.suspicion import again_text
 from healthd.gangs.job import read_job
 from healthd.local.checkpoints.memory import (
@@ -250,6 +250,8 @@ class RunLog:
             when = "now" if cannot_go_on(silence) else f"when that has lasted for {spoken(policy.floor)}"
             if not await self._has_rhythm():
                 when = "once its usual pauses are known, by its saves"
+            if little := too_little_work(silence, policy):
+                return f"it is not restarted: {little}"
             return f"it is restarted {when} (hang.silence: restart)"
         return f"nothing is done about it; `{self._explain}` shows it, and --hang restart restarts"
 

@@ -102,6 +102,48 @@ def test_a_pod_is_published_once_its_rhythm_is_known() -> None:
     assert replace(node.only(), work=None) == known
 
 
+def trains_lightly(dice: random.Random) -> Usage:
+    """It uses so little that it is not sampled."""
+    return Usage(cpu=dice.uniform(0.001, 0.004), faults=dice.uniform(0, 1))
+
+
+def compiles(dice: random.Random) -> Usage:
+    """For minutes, as steadily as others train."""
+    return Usage(cpu=dice.uniform(2.4, 2.8), faults=1500 * dice.uniform(0.5, 1.5), system=0.13)
+
+
+def test_a_pod_that_works_little_is_not_silent_after_it_has_compiled_for_minutes() -> None:
+    node = Node()
+    node.run(1800, rank=trains_lightly)
+    for _ in range(3):
+        node.run(240, rank=compiles)
+        node.run(600, rank=trains_lightly)
+
+        assert node.states() == {}
+
+
+def test_a_pod_that_waited_for_others_is_judged_once_it_has_worked_for_longer() -> None:
+    node = Node()
+    node.run(300, rank=sleeps)
+    node.run(290, rank=trains)
+    assert node.states() == {}
+
+    node.run(120, rank=trains)
+    assert node.states() == {"rank": "working"}
+
+
+def test_for_how_long_a_silent_pod_had_worked_by_its_rhythm_is_published() -> None:
+    node = Node()
+    node.run(300, rank=trains)
+    assert node.only().worked is None
+
+    node.run(30, rank=sleeps)
+    silent = node.only()
+    assert silent.state == MemberState.SILENT
+    assert silent.worked is not None
+    assert 200 < silent.worked < 300
+
+
 def test_how_much_a_pod_works_is_published_in_windows_where_it_is_asked_for() -> None:
     node, without = Node(), Node(work=False)
     for each in (node, without):

@@ -250,6 +250,49 @@ def test_a_gang_that_saves_while_it_seems_silent_works() -> None:
     assert gang.run(30, sleeps) is not None
 
 
+def lightly(_rank: int, at: int, _dice: random.Random) -> Usage:
+    """Steps that use 0.2 % of a core."""
+    return Usage(cpu=0.002, switches=2, calls=at % 2, states="S")
+
+
+def test_a_rank_that_seems_idle_from_save_to_save_is_learned_anew() -> None:
+    """Its start used so much more that its steps look silent beside it: then only rank 0 shows that the gang works."""
+    gang = Gang()
+    gang.run(120, steps(cpu=0.65), saves_at=[60, 80, 100])
+    for _ in range(4):
+        gang.run(300, steps(cpu=0.65), lightly, saves_at=[0])
+    assert gang.rhythm.is_known
+
+    assert gang.run(60, sleeps, lightly) is None
+
+
+def test_a_rank_that_waits_for_most_of_each_save_keeps_its_rhythm() -> None:
+    gang = trained()
+    for _ in range(5):
+        saved(gang, 40, writes, sleeps, sleeps, sleeps)
+        gang.run(120, steps())
+
+        assert gang.rhythm.is_known
+
+
+def test_minutes_of_compilation_are_not_usual_in_a_life_of_light_steps() -> None:
+    gang = Gang(ranks=2)
+    gang.run(3600, lightly)
+    gang.run(900, evaluates)
+
+    assert gang.run(900, lightly) is None
+
+
+def test_it_is_known_for_how_long_every_member_had_worked() -> None:
+    gang = trained(seconds=200)
+    gang.run(100, sleeps, steps())
+    silence = gang.run(30, sleeps)
+
+    assert silence is not None
+    assert silence.worked is not None
+    assert 100 < silence.worked < 200
+
+
 def saved(gang: Gang, seconds: int, *behaviour: Second) -> Silence | None:
     """A save for so many seconds, which changes the folder when it begins and when it is complete. What was seen."""
     return gang.run(seconds, *behaviour, saves_at=[0, seconds - 1])

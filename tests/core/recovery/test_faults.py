@@ -490,6 +490,7 @@ QUIET = Silence(
     allowed=12,
     period=2,
     members=(SilentMember(rank="1", state=MemberState.SILENT, last_active=NOW, states="T"),),
+    worked=3600,
 )
 
 
@@ -522,6 +523,15 @@ def test_a_silence_before_the_first_save_of_an_attempt_is_believed_if_two_witnes
 
     assert silent(root, "S", long) == []
     assert [cause.kind for cause in silent(root, "S", long, suspects=named)] == [CauseKind.HANG]
+
+
+@pytest.mark.parametrize("worked", [0.0, 599.0, 899.0, None])
+def test_a_silence_that_is_longer_than_the_work_before_it_may_be_what_is_usual(worked: float | None) -> None:
+    named = (HangSuspect(member="1", node="node-1", witnesses=2),)
+
+    assert silent(SAVES, "S", 900, worked=worked) == []
+    assert silent(SAVES, "S", 900, worked=worked, suspects=named) == []
+    assert [cause.kind for cause in silent(SAVES, "S", 900, worked=900.0)] == [CauseKind.HANG]
 
 
 @pytest.mark.parametrize("states", ["T", "ST", "Z"])

@@ -199,6 +199,31 @@ def test_a_silence_in_which_a_checkpoint_appeared_is_no_hang_until_the_floor_has
     assert seen(saved(90)) is not None
 
 
+def saved_after(silent: float, saved: float, *, interval: float = 1500.0) -> GangView:
+    """The ranks fell silent, and then a step was read, so many seconds ago."""
+    root = a_root(progress=Progress(step=9, at=ago(saved), intervals=[60.0, interval, 60.0]))
+    return a_gang(root=root, health={f"node-{n}": a_report(n, a_rhythm(n, since=ago(silent))) for n in range(2)})
+
+
+def test_a_gang_that_saved_long_after_its_ranks_fell_silent_works_until_two_saves_are_missing() -> None:
+    read_late, made_later = saved_after(silent=1000, saved=890), saved_after(silent=1000, saved=870)
+
+    assert seen(read_late) is not None
+    assert seen(made_later) is None
+    assert seen(saved_after(silent=3500, saved=2999)) is None
+    assert seen(saved_after(silent=3500, saved=3001)) is not None
+
+
+@pytest.mark.parametrize(("other", "least"), [(7200.0, 3600.0), (30.0, 30.0), (None, None)])
+def test_a_gang_has_worked_as_long_as_the_rank_of_which_the_least_is_known(
+    other: float | None, least: float | None
+) -> None:
+    found = seen(reporting(a_report(0, a_rhythm(0)), a_report(1, a_rhythm(1, worked=other))))
+
+    assert found is not None
+    assert found.silence.worked == least
+
+
 def test_a_report_that_was_not_renewed_is_not_enough_for_a_restart() -> None:
     silent = [a_rhythm(number, since=ago(150)) for number in range(2)]
     by_a_dead_agent = a_report(0, silent[0], seen_at=ago(120))

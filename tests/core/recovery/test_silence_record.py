@@ -27,7 +27,7 @@ from tests.builders import a_nodehealth
 from tests.core.gangs import a_root
 from tests.core.recovery.silences import NOW, a_gang, a_rank, a_report, a_rhythm, ago
 
-RECORD = Silence(since=ago(60), seen_at=ago(45), allowed=12.0, period=2.0, members=())
+RECORD = Silence(since=ago(60), seen_at=ago(45), allowed=12.0, period=2.0, members=(), worked=3600.0)
 
 
 def recorded(root: Root | None = None, silence: Silence | None = RECORD, **fields: Any) -> GangView:
@@ -173,6 +173,22 @@ def test_what_follows_is_said(root: Root, doubt: str, text: str) -> None:
     policy = HangPolicy(floor=timedelta(minutes=30))
 
     assert what_follows(root, policy, RECORD, doubt) == text
+
+
+@pytest.mark.parametrize(
+    ("worked", "why"),
+    [
+        (90.0, "its ranks were seen to work for 90 s before, less than 600 s (hang.floor)"),
+        (None, "an agent does not say for how long its ranks worked before; is it older?"),
+    ],
+)
+def test_it_is_said_why_a_gang_that_was_not_seen_to_work_for_long_is_not_restarted(
+    worked: float | None, why: str
+) -> None:
+    silence = msgspec.structs.replace(RECORD, worked=worked)
+
+    follows = what_follows(a_root(options=RESTARTED, progress=RHYTHM), HangPolicy(), silence)
+    assert follows == f"it is not restarted: {why}"
 
 
 def test_a_gang_of_which_a_rank_is_stopped_is_restarted_at_once() -> None:
