@@ -12,10 +12,11 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from math import exp, log
+from math import exp
 from typing import NamedTuple
 
 from healthd.core.hang.samples import SIGNALS, Rates, Usage
+from tests.bench._job_shapes import SHAPES, spread_evenly
 from tests.fakes import START
 
 Growth = list[float]
@@ -57,11 +58,6 @@ class Sample(NamedTuple):
     attempt: int
 
 
-def spread_evenly(dice: random.Random, least: float, most: float) -> float:
-    """A value of which the logarithm is uniform."""
-    return exp(dice.uniform(log(least), log(most)))
-
-
 class Event(NamedTuple):
     """Something that comes now and then: *every* so many seconds in the mean, and what happens in each second of it."""
 
@@ -89,10 +85,15 @@ class Recorded(NamedTuple):
 
 @dataclass
 class Job:
-    """One gang. What differs between gangs is drawn from *seed*. What was *recorded* takes the place of the model."""
+    """
+    One gang. What differs between gangs is drawn from *seed*. What was *recorded* takes the place of the model.
+
+    *shape*: one of `SHAPES`; empty: the middle.
+    """
 
     seed: int
     recorded: Recorded | None = None
+    shape: str = ""
 
     def __post_init__(self) -> None:
         self.dice = dice = random.Random(self.seed)
@@ -104,10 +105,10 @@ class Job:
         """Ranks that wait use a processor, as those do that wait for a GPU."""
         self._yields = self.polls and dice.random() < 0.2
         """… by system calls."""
-        self._work = dice.uniform(0.1, 0.9)
-        self._jitter = dice.uniform(0.02, 0.25)
-        self._cores = spread_evenly(dice, 0.3, 4.0)
-        self._rates = {
+        self.work = dice.uniform(0.1, 0.9)
+        self.jitter = dice.uniform(0.02, 0.25)
+        self.cores = spread_evenly(dice, 0.3, 4.0)
+        self.rates = {
             "switches": spread_evenly(dice, 2, 300),
             "faults": spread_evenly(dice, 1, 3000),
             "calls": spread_evenly(dice, 0.5, 300),
@@ -116,27 +117,36 @@ class Job:
         self._in_kernel = dice.uniform(0.02, 0.3)
         self._has_disk = dice.random() < 0.5
         """Its data come from a disk of the node: its control group shows them."""
-        self._background = dice.uniform(0, 0.01)
+        self.background = dice.uniform(0, 0.01)
         self._slowed = 1.0
         self.victim = -1
         """The rank that hangs."""
         self._save = dice.choice(["rank 0 writes", "all write", "flush", "flush", "in the background"])
         self._save_takes = spread_evenly(dice, 1.5, 90.0)
         self._evaluates = dice.choice(["all", "rank 0 reads", "rank 0 computes", "all on the GPU"])
-        self._evaluation_takes = spread_evenly(dice, 10, 300)
+        self.evaluation_takes = spread_evenly(dice, 10, 300)
         self._writes_behind = 0
+        self.saves_every = spread_evenly(dice, 300, 3600)
+        self.evaluates_every = spread_evenly(dice, 600, 7200) if dice.random() < 0.7 else 0.0
+        """0: it does not."""
+        self.compiles_at_start = (10, 120) if dice.random() < 1 / 3 else (0, 0)
+        self.compiles_every, self.compiles_for = 6 * 3600.0, (10, 180)
+        self.members_change_every, self.members_change_for = 12 * 3600.0, (15, 90)
+        self.starts_again_every = 24 * 3600.0
+        if self.shape:
+            SHAPES[self.shape](self, dice)
         self.events = list(self._drawn())
 
     def _drawn(self) -> Iterator[Event]:
         dice = self.dice
-        yield Event(spread_evenly(dice, 300, 3600), self._saves, is_regular=True)
-        if dice.random() < 0.7:
-            yield Event(spread_evenly(dice, 600, 7200), self._evaluation, is_regular=True)
+        yield Event(self.saves_every, self._saves, is_regular=True)
+        if self.evaluates_every:
+            yield Event(self.evaluates_every, self._evaluation, is_regular=True)
         yield Event(4 * 3600, self._data_are_late)
         yield Event(12 * 3600, self._server_pauses)
-        yield Event(6 * 3600, self._compiles)
-        yield Event(12 * 3600, self._members_change)
-        yield Event(24 * 3600, self._starts_again)
+        yield Event(self.compiles_every, self._compiles)
+        yield Event(self.members_change_every, self._members_change)
+        yield Event(self.starts_again_every, self._starts_again)
         yield Event(spread_evenly(dice, 120, 1200), self._collects)
         yield Event(2 * 3600, self._is_starved)
         yield Event(48 * 3600, self._machine_sleeps)
@@ -149,11 +159,11 @@ class Job:
         dice = self.dice
         share = seconds * more
         noise = 0.8 + 0.4 * dice.random()
-        cpu = share * self._cores * (0.9 + 0.2 * dice.random())
+        cpu = share * self.cores * (0.9 + 0.2 * dice.random())
         polls = waits if self.polls else 0.0
-        rates, moved = self._rates, self._rates["bytes"] * share * noise
+        rates, moved = self.rates, self.rates["bytes"] * share * noise
         faults, calls = rates["faults"] * share * noise, rates["calls"] * share * noise
-        idle = self._background * dice.random()
+        idle = self.background * dice.random()
         system = cpu * self._in_kernel + polls * (0.5 if self._yields else 0.001)
         disk = moved if self._has_disk else 0.0
         used = cpu + polls + idle
@@ -170,7 +180,7 @@ class Job:
 
     def sleeps(self, states: str = "S") -> Rank:
         """It waits for something that is no other rank."""
-        cpu = self._background * self.dice.random()
+        cpu = self.background * self.dice.random()
         return Rank([*Rates(cpu, switches=self.dice.random(), ran=cpu)], [*Rates(cpu)], states)
 
     def moves(self, read: float = 0.0, written: float = 0.0, cpu: float = 0.3) -> Rank:
@@ -206,8 +216,8 @@ class Job:
             if self.dice.random() < 0.002:
                 stalls = min(8.0, 0.3 * self.dice.paretovariate(1.2))
             lost, stalls = min(1.0, stalls), max(0.0, stalls - 1.0)
-            noise = self._jitter / (1.0 / self.period) ** 0.5
-            mean = self._work * (1.0 - lost)
+            noise = self.jitter / (1.0 / self.period) ** 0.5
+            mean = self.work * (1.0 - lost)
             yield [max(0.0, mean * (1 + self.dice.gauss(0, noise))) for _ in range(self.count)]
 
     def _steps(self) -> Iterator[Sequence[float]]:
@@ -230,8 +240,8 @@ class Job:
         dice, length = self.dice, self.period / self._slowed
         if dice.random() < 0.003:
             length *= min(6.0, dice.paretovariate(1.5))
-        work = [self._work * length * max(0.3, 1 + dice.gauss(0, self._jitter)) for _ in range(self.count)]
-        return work, begin + max(*work, length * (1 + self._jitter * dice.gauss(0, 0.3)))
+        work = [self.work * length * max(0.3, 1 + dice.gauss(0, self.jitter)) for _ in range(self.count)]
+        return work, begin + max(*work, length * (1 + self.jitter * dice.gauss(0, 0.3)))
 
     # ------------------------------------------------------------------ what comes now and then
 
@@ -242,7 +252,7 @@ class Job:
             yield Second([self.moves(read=2e7, cpu=0.8) for _ in range(self.count)], "start")
         for _ in range(dice.randrange(1, 30)):
             yield Second([self.sleeps() for _ in range(self.count)], "start")
-        for _ in range(dice.choice([0, 0, dice.randrange(10, 120)])):
+        for _ in range(round(dice.uniform(*self.compiles_at_start))):
             yield Second([self.other_work(1.5, 3000.0) for _ in range(self.count)], "start")
 
     def _saves(self) -> Iterator[Second]:
@@ -267,14 +277,14 @@ class Job:
 
     def _evaluation(self) -> Iterator[Second]:
         real = self._recorded("evaluate")
-        for _ in range(max(3, round(self._evaluation_takes * exp(self.dice.gauss(0, 0.2))))):
+        for _ in range(max(3, round(self.evaluation_takes * exp(self.dice.gauss(0, 0.2))))):
             yield Second(next(real) if real else list(self._evaluating()), "evaluation")
 
     def _evaluating(self) -> Iterator[Rank]:
         for rank in range(self.count):
             match self._evaluates:
                 case "all":
-                    yield self.computes(0.5 * self._work, 0.1)
+                    yield self.computes(0.5 * self.work, 0.1)
                 case "all on the GPU":
                     yield self.computes(0.05, 0.95)
                 case "rank 0 reads":
@@ -296,13 +306,13 @@ class Job:
     def _compiles(self) -> Iterator[Second]:
         everyone, cores = self.dice.random() < 0.6, self.dice.uniform(0.9, 4.0)
         real, compiling = self._recorded("compile"), self.count if everyone else 1
-        for _ in range(round(spread_evenly(self.dice, 10, 180))):
+        for _ in range(round(spread_evenly(self.dice, *self.compiles_for))):
             work = [self.other_work(cores, 1500.0) if rank < compiling else self.waits() for rank in range(self.count)]
             yield Second(next(real) if real else work, "compilation")
 
     def _members_change(self) -> Iterator[Second]:
         """Its own launcher makes it larger or smaller: all wait, and load what they had."""
-        for _ in range(round(spread_evenly(self.dice, 15, 90))):
+        for _ in range(round(spread_evenly(self.dice, *self.members_change_for))):
             yield Second([self.sleeps() for _ in range(self.count)], "elastic pause")
         for _ in range(self.dice.randrange(5, 40)):
             yield Second([self.moves(read=2e7, cpu=0.8) for _ in range(self.count)], "elastic pause")

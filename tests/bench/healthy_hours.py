@@ -25,6 +25,7 @@ from typing import Any
 from tests.bench._figures import machine, spread
 from tests.bench._job_model import HANGS, Job, Recorded, Sample, Sampler
 from tests.bench._job_recording import load, record
+from tests.bench._job_shapes import SHAPES
 from tests.bench._judges import OfPods, OfRun
 
 HOURS = (2.0, 12.0)
@@ -40,9 +41,22 @@ MakeJob = Callable[[int], Job]
 
 
 def maker(recorded: Sequence[Recorded]) -> MakeJob:
-    """Every other job is made of what was *recorded*."""
+    """In turns: a job of the model's middle, one of each shape, and one that is made of what was *recorded*."""
     known = [each for each in recorded if len(each.training) >= FEWEST]
-    return lambda seed: Job(seed, known[seed // 20 % len(known)] if known and seed // 10 % 2 else None)
+    shapes = list(SHAPES)
+
+    def make(seed: int) -> Job:
+        turn, kind = divmod(seed // 10, 3 if known else 2)
+        if kind == 0:
+            return Job(seed)
+        return Job(seed, shape=shapes[turn % len(shapes)]) if kind == 1 else Job(seed, known[turn % len(known)])
+
+    return make
+
+
+def kind_of(job: Job) -> str:
+    """For the figures."""
+    return job.shape or ("the middle" if job.recorded is None else "recorded")
 
 
 def samples_of(job: Job, seconds: float) -> Iterator[Sample]:
@@ -66,7 +80,12 @@ def one_life(job: Job, hours: float) -> dict[str, list[dict[str, Any]]]:
         for name, judge in (("run", run), ("pods", pods)):
             before = len(judge.reports), len(judge.restarts)
             judge.observe(sample)
-            at = {"seed": job.seed, "second": round((sample.at - began).total_seconds()), "what": sample.what}
+            at = {
+                "job": kind_of(job),
+                "seed": job.seed,
+                "second": round((sample.at - began).total_seconds()),
+                "what": sample.what,
+            }
             for silence in judge.reports[before[0] :]:
                 silent = round((sample.at - silence.since).total_seconds())
                 found[f"{name}, reports"].append({**at, "silent": silent, "allowed": round(silence.allowed)})
@@ -78,14 +97,18 @@ def healthy(hours: float, seed: int, make: MakeJob, seconds: float) -> dict[str,
     """Lives, one after the other, of so many *hours* in all. None begins after *seconds*."""
     until, lived, gangs, number = time.monotonic() + seconds, 0.0, 0, 0
     found: dict[str, list[dict[str, Any]]] = {}
+    by_job = Counter[str]()
     while lived < hours and time.monotonic() < until:
         job = make(seed + 10 * number)
         length = min(random.Random(job.seed).uniform(*HOURS), hours - lived)
         for name, each in one_life(job, length).items():
             found.setdefault(name, []).extend(each)
+        by_job[kind_of(job)] += length
         lived, gangs, number = lived + length, gangs + 1, number + 1
         print(f"{lived:.0f} h, { ({name: len(each) for name, each in found.items()}) }", file=sys.stderr, flush=True)
-    return {"job hours": round(lived, 1), "gangs": gangs, **{k: counted(each, lived) for k, each in found.items()}}
+    by_kind = {name: round(hours, 1) for name, hours in by_job.items()}
+    figures = {k: counted(each, lived) for k, each in found.items()}
+    return {"job hours": round(lived, 1), "gangs": gangs, "by job": by_kind, **figures}
 
 
 def counted(found: Sequence[dict[str, Any]], hours: float) -> dict[str, Any]:
@@ -97,6 +120,7 @@ def counted(found: Sequence[dict[str, Any]], hours: float) -> dict[str, Any]:
         "of which an hour, 95% below": round(at_most(len(work)) / hours, 5),
         "all an hour, 95% below": round(at_most(len(found)) / hours, 5),
         "by what it did": dict(Counter(each["what"] for each in found)),
+        "by job": dict(Counter(each["job"] for each in found)),
         "first": work[:20] or found[:20],
     }
 

@@ -37,7 +37,7 @@ class Watched:
             return None
         now = self._clock.now()
         since = now - timedelta(seconds=12)
-        return Silence(since=since, seen_at=now, allowed=12, period=2, members=(), suspects=self.suspects)
+        return Silence(since=since, seen_at=now, allowed=12, period=2, members=(), suspects=self.suspects, worked=3600)
 
 
 async def hung(*suspects: HangSuspect) -> tuple[Scenario, Watched]:
