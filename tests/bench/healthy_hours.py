@@ -16,7 +16,7 @@ import json
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -97,7 +97,7 @@ def healthy(hours: float, seed: int, make: MakeJob, seconds: float) -> dict[str,
     """Lives, one after the other, of so many *hours* in all. None begins after *seconds*."""
     until, lived, gangs, number = time.monotonic() + seconds, 0.0, 0, 0
     found: dict[str, list[dict[str, Any]]] = {}
-    by_job = Counter[str]()
+    by_job = defaultdict[str, float](float)
     while lived < hours and time.monotonic() < until:
         job = make(seed + 10 * number)
         length = min(random.Random(job.seed).uniform(*HOURS), hours - lived)
