@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from healthd.core.api import NodeHealth
 from healthd.core.diagnosis.findings.ledger import CLOCK_DRIFTS
 
 if TYPE_CHECKING:
@@ -39,8 +40,17 @@ def set_clocks_right(sim: Simulation) -> None:
             _set_node(sim, name, timedelta(0))
             # A repair that is said sooner may seem to be older than the fault, and would have to be said again.
             sim.clock.advance(CLOCK_DRIFTS)
+    while _is_in_doubt(sim):
+        sim.clock.advance(CLOCK_DRIFTS)
     for name in sorted(sim.clocks):
         _set_controller(sim, name, timedelta(0))
+
+
+def _is_in_doubt(sim: Simulation) -> bool:
+    """A finding was stamped a little ahead: it may be newer than a repair that is said now."""
+    now = sim.clock.now()
+    stamps = [finding.last_at for report in sim.world()[NodeHealth] for finding in report.status.findings]
+    return any(now < stamp <= now + CLOCK_DRIFTS for stamp in stamps)
 
 
 def _set_node(sim: Simulation, name: str, offset: timedelta) -> None:
