@@ -366,7 +366,7 @@ def _swap(
         return None  # its maintenance is not over
     if is_spare(repaired) or read_claim(repaired) is not None:
         return SettleSpare(name, f"{claim.instead_of} is in the pool again")
-    return ReturnSpare(claim.instead_of, f"fit again; {name} keeps its place in {claim.gang}")
+    return ReturnSpare(claim.instead_of, f"it is fit; {name} keeps its place in {claim.gang}")
 
 
 def _without(taints: Sequence[Taint], *keys: str) -> list[Taint]:
