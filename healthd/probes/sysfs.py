@@ -39,9 +39,14 @@ def read_number(path: str) -> int | None:
 
 
 def read_bytes(path: str, most: int = MOST) -> bytes:
-    """Up to *most* bytes from the beginning of *path*."""
+    """
+    Up to *most* bytes from the beginning of *path*.
+
+    Of a list, such as the mounts of a process or the processes of a control group, the kernel gives about a page for
+    each call, however many bytes are asked for.
+    """
     try:
-        return _read(path, most)
+        return _read_whole(path, most)
     except OSError:
         return b""
 
@@ -138,6 +143,19 @@ class KeptOpen:
 
     def _close(self, path: str) -> None:
         os.close(self._open.pop(path))
+
+
+def _read_whole(path: str, most: int) -> bytes:
+    """Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = piece = os.read(descriptor, most)
+        while piece and len(content) < most:
+            piece = os.read(descriptor, most - len(content))
+            content += piece
+        return content
+    finally:
+        os.close(descriptor)
 
 
 def _read(path: str, most: int) -> bytes:

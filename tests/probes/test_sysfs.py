@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from healthd.probes.sysfs import (
+    PAGE,
     link_name,
     names_in,
     parse_number,
@@ -52,6 +53,13 @@ def test_line_that_was_cut_off_is_not_given(tmp_path: Path) -> None:
     path.write_text("first\nsecond\n")
 
     assert read_lines(str(path), most=9) == ["first"]
+
+
+def test_a_list_that_the_kernel_gives_page_by_page_is_read_to_its_end() -> None:
+    maps = read_bytes("/proc/self/maps", 1 << 24)
+
+    assert len(maps) > PAGE
+    assert b"[stack]" in maps
 
 
 def test_link_is_known_by_its_last_part(tmp_path: Path) -> None:

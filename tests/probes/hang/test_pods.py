@@ -54,9 +54,9 @@ def test_each_rank_that_a_launcher_started_is_asked_and_the_launcher_is_not(
     launcher, ranks = launched
     pod = a_pod(tmp_path, launcher, *ranks)
     os.kill(ranks[1], signal.SIGSTOP)
-    seen = _until(lambda: states(pod), lambda found: TaskState.STOPPED in found)
+    expected = [TaskState.SLEEPING, TaskState.STOPPED, TaskState.SLEEPING]
 
-    assert seen == [TaskState.SLEEPING, TaskState.STOPPED, TaskState.SLEEPING]
+    assert _until(lambda: states(pod), lambda found: found == expected) == expected
 
 
 def test_a_pod_whose_processes_are_gone_has_no_ranks(tmp_path: Path) -> None:
