@@ -48,6 +48,9 @@ from healthd.threads import in_thread
 
 log = structlog.get_logger(__name__)
 
+LIST_AGAIN = timedelta(minutes=1)
+LIST_AT_LEAST = timedelta(hours=1)
+"""How soon devices are listed again that a source shows and the report lacks; doubles up to this while they stay so."""
 READ_PODS_EVERY = timedelta(seconds=2)
 FIRST_RETRY = timedelta(seconds=1)
 LONGEST_RETRY = timedelta(seconds=30)
@@ -158,7 +161,7 @@ class AgentDaemon:
         warm_up()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(), name="kernel log")
-            group.create_task(self._read_inventory(), name="inventory")
+            group.create_task(self._keep_inventory(), name="inventory")
             group.create_task(self._sample_probes(), name="probes")
             await self._listener.decided()  # else every start would first report another verdict
             await cycle_when_woken(self._clock, self._agent.cycle, self._wake)
@@ -220,17 +223,35 @@ class AgentDaemon:
         if self._state.ingest_sample(self._state.expecting(sample), self._clock.now()):
             self._wake.set()
 
-    async def _read_inventory(self) -> None:
+    async def _keep_inventory(self) -> None:
+        """List the devices, and again where their driver is loaded while this agent runs, as by an operator."""
+        await self._list_gpus(self._state.set_gpus)
+        await self._list_nics(self._state.set_nics)
+        backoff = Backoff(LIST_AGAIN, LIST_AT_LEAST, self._jitter)
+        while True:
+            await self._clock.sleep(backoff.next())
+            lacks_gpus, lacks_nics = self._state.lacks_gpus, self._state.lacks_nics
+            if lacks_gpus:
+                await self._list_gpus(self._state.add_gpus)
+            if lacks_nics:
+                await self._list_nics(self._state.add_nics)
+            if not (lacks_gpus or lacks_nics):
+                backoff.reset()
+
+    async def _list_gpus(self, ingest: Callable[[Sequence[Device]], None]) -> None:
         found = await in_thread(self._sources.read_inventory, "inventory")
         if found.reason:
             log.info("gpus.none", why=found.reason, so="findings name devices by their PCI address alone")
         for gpu in found.unreadable:
             log.warning("gpu.unreadable", why=gpu)
         if found.devices:  # an empty list does not mean that known GPUs are gone
-            self._state.set_gpus(found.devices)
+            ingest(found.devices)
+        self._wake.set()
+
+    async def _list_nics(self, ingest: Callable[[Sequence[Nic]], None]) -> None:
         try:
             if nics := await in_thread(self._sources.read_nics, "ports"):
-                self._state.set_nics(nics)
+                ingest(nics)
         except OSError as error:
             log.warning("ports.unknown", why=str(error), so="the report lists no network ports")
         self._wake.set()

@@ -7,7 +7,7 @@ cluster cannot be reached, everything is kept here in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -35,6 +35,8 @@ from healthd.core.node.failed_check import read_failed_check
 from healthd.core.node.pod_liveness import PodLives, PodTasks
 from healthd.core.node.reporting import quiet_pods, works_differently
 
+LISTS = {"nvml": "nvml.state", "infiniband": "ib.state"}
+"""By source: the reading that each device has which its driver lists."""
 RHYTHMS_LAST = timedelta(minutes=1)
 """What pods do is unknown when they were not sampled for longer, as when a read does not return."""
 
@@ -58,6 +60,8 @@ class NodeState:
         self._pods: Sequence[PodTasks] = ()
         self._rhythms_at = clock.now()
         self._log_trouble = ""
+        self._lists: dict[str, Sample] = {}
+        """The last sample of each source that lists devices."""
         self._blind: dict[str, str] = {}
 
     @property
@@ -108,14 +112,39 @@ class NodeState:
         """These sources of readings will be sampled. Until their first sample their state is unknown."""
         self._sources.begin(sources, now)
 
+    @property
+    def lacks_gpus(self) -> bool:
+        """Whether the driver lists a GPU that the report does not have: it was loaded later."""
+        return self._lacks("nvml", {gpu.pci for gpu in self._status.inventory})
+
+    @property
+    def lacks_nics(self) -> bool:
+        """The same for RDMA ports."""
+        return self._lacks("infiniband", {nic.pci for nic in self._status.nics})
+
+    def _lacks(self, source: str, known: Container[str]) -> bool:
+        sample = self._lists.get(source)
+        readings = sample.readings if sample is not None else ()
+        return any(one.name == LISTS[source] and one.device not in known for one in readings)
+
     def set_gpus(self, gpus: Sequence[Device]) -> None:
         """The GPUs of the node, once they are known: the driver lists them now."""
         self._judge.answered((gpu.pci for gpu in gpus), self._clock.now())
         self._status = msgspec.structs.replace(self._status, inventory=list(gpus))
 
+    def add_gpus(self, gpus: Sequence[Device]) -> None:
+        """GPUs that the driver lists since. One that it does not list any more is not forgotten in this life."""
+        listed = {gpu.pci for gpu in gpus}
+        self.set_gpus([*(gpu for gpu in self._status.inventory if gpu.pci not in listed), *gpus])
+
     def set_nics(self, nics: Sequence[Nic]) -> None:
         """The RDMA ports of the node, once they are known."""
         self._status = msgspec.structs.replace(self._status, nics=list(nics))
+
+    def add_nics(self, nics: Sequence[Nic]) -> None:
+        """Ports that are listed since."""
+        listed = {(nic.pci, nic.port) for nic in nics}
+        self.set_nics([*(nic for nic in self._status.nics if (nic.pci, nic.port) not in listed), *nics])
 
     def ingest_records(self, batch: RecordBatch, now: datetime) -> bool:
         """Judge new kernel records. True when a finding changed, so that the agent should act at once."""
@@ -133,6 +162,8 @@ class NodeState:
     def ingest_sample(self, sample: Sample, now: datetime) -> bool:
         """Judge a sample of a probe. True when the verdict may change, so that the agent should act at once."""
         self._sources.ingest_sample(sample)
+        if sample.source in LISTS:
+            self._lists[sample.source] = sample
         if (best := grown(self._status.best, sample)) is not self._status.best:
             self._status = msgspec.structs.replace(self._status, best=best)
         changed = self._judge.ingest_sample(sample, now)

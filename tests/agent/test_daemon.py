@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from healthd.agent import probing
@@ -53,18 +54,22 @@ PATIENCE = 60
 GPU = Device(pci="0000:3b:00.0", uuid="GPU-1")
 
 
-class Gauge:
-    """A source that tells the state of the GPU."""
+PORT = Nic(pci="0000:5c:00.0", port=1, device="mlx5_0", rail=0)
 
-    source = "nvml"
+
+class Gauge:
+    """A source that tells the state of one device."""
+
     every = timedelta(seconds=1)
 
-    def __init__(self) -> None:
-        self.state = "ok"
+    def __init__(self, source: str, device: str, reading: str, state: str = "") -> None:
+        self.source = source
+        self.state = state
+        self._device, self._reading = device, reading
 
     def sample(self, now: datetime) -> Sample:
         """As it is; nothing where it has no state."""
-        readings = [Reading(GPU.pci, "nvml.state", self.state)] if self.state else []
+        readings = [Reading(self._device, self._reading, self.state)] if self.state else []
         return Sample(source=self.source, at=now, readings=readings)
 
 
@@ -78,7 +83,8 @@ class Machine:
         self.usages: Usages | None = None
         self.inventory = NvmlInventory(devices=[GPU])
         self.nics: list[Nic] | None = []
-        self.gpu = Gauge()
+        self.gpu = Gauge("nvml", GPU.pci, "nvml.state", "ok")
+        self.port = Gauge("infiniband", PORT.pci, "ib.state")
         self.there_before: list[Device | Nic] = []
         """What the agent knew to be there when it began to sample."""
         self.opened = 0
@@ -103,7 +109,7 @@ class Machine:
 
     def _make_probes(self, gpus: Sequence[Device], nics: Sequence[Nic]) -> Sequence[Probe]:
         self.there_before = [*gpus, *nics]
-        return [self.gpu]
+        return [self.gpu, self.port]
 
     def _open(self, cursor: KernelLogCursor) -> KernelLog:
         if self.refusal:
@@ -228,7 +234,7 @@ async def test_ports_that_cannot_be_read_keep_no_agent_from_its_work(node: Node1
 
 
 async def test_what_was_there_earlier_in_this_boot_is_known_to_the_next_life(node: Node1) -> None:
-    node.machine.nics = [Nic(pci="0000:5c:00.0", port=1, device="mlx5_0", rail=0)]
+    node.machine.nics = [PORT]
     async with node.running():
         await node.until(NodeHealth, lambda health: bool(health.status.nics and health.status.inventory))
     first = node.machine.there_before
@@ -265,6 +271,33 @@ async def test_a_list_without_gpus_does_not_make_those_forgotten_that_were_there
         await node.until_verdict(Verdict.HEALTHY)
 
     assert (await node.ground_truth.get(NodeHealth, "node-a")).status.inventory == [GPU]
+
+
+async def test_devices_whose_driver_is_loaded_later_are_in_the_report_too(node: Node1) -> None:
+    node.machine.inventory = NvmlInventory(reason="NVML: Driver Not Loaded")
+    node.machine.gpu.state = ""
+    async with node.running():
+        before = await node.until_verdict(Verdict.HEALTHY)
+        node.machine.inventory = NvmlInventory(devices=[GPU])
+        node.machine.nics = [PORT]
+        node.machine.gpu.state, node.machine.port.state = "ok", "ACTIVE"
+        await node.clock.run_for(timedelta(minutes=3))
+        health = await node.until(NodeHealth, lambda health: bool(health.status.inventory and health.status.nics))
+
+    assert (before.status.inventory, before.status.nics) == ([], [])
+    assert (health.status.inventory, health.status.nics) == ([GPU], [PORT])
+
+
+async def test_a_gpu_that_is_not_listed_again_is_not_forgotten(node: Node1) -> None:
+    other = msgspec.structs.replace(GPU, pci="0000:5e:00.0", uuid="GPU-2")
+    node.machine.inventory = NvmlInventory(devices=[other])
+    async with node.running():
+        await node.until(NodeHealth, lambda health: bool(health.status.inventory))
+        node.machine.inventory = NvmlInventory(devices=[GPU])
+        await node.clock.run_for(timedelta(minutes=3))
+        health = await node.until(NodeHealth, lambda health: GPU in health.status.inventory)
+
+    assert health.status.inventory == [other, GPU]
 
 
 async def test_a_node_with_gpus_is_unknown_until_nvml_has_answered(node: Node1) -> None:
