@@ -30,7 +30,7 @@ class Silent(Scenario):
         self.told: list[tuple[str, str]] = []
         self.activities: dict[str, dict[str, Any]] = {}
         """What quiet pods do, by node, where the agent says it."""
-        self.worked: float | None = 3600.0
+        self.worked: float | None = 36000.0
         """Seconds for which agents had seen every rank work."""
         self.start_controller()
 

@@ -224,7 +224,8 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     allowed: float = 0
     """Seconds without work that its own rhythm allows."""
     worked: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    """Seconds for which its agent had seen it work by this rhythm; absent while it works, and from an older agent."""
+    """Seconds for which its agent had seen it work by this rhythm before, without a long pause; absent while it works,
+    and from an older agent."""
     activity: PodActivity | None = None
     """What it does while it is quiet; absent while it works."""
     work: PodWork | None = None

@@ -44,6 +44,8 @@ WORK = 0.02
 LEARN_EVERY = timedelta(seconds=15)
 LEARN_AGAIN = timedelta(minutes=1)
 """The same, once a rhythm is known."""
+LONG = timedelta(minutes=5)
+"""A pause after which the work before it no longer counts: there may be more of them."""
 YOUNG = timedelta(minutes=10)
 """A rhythm that is known for less may be that of loading and compiling, which are steady for minutes."""
 
@@ -66,8 +68,8 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     period: float
     members: tuple[SilentMember, ...]
     worked: float | None = None
-    """Seconds for which every member had worked by its rhythm before. A silence that is longer may be what is usual for
-    it, and the rhythm that of a compilation. None: not known, as from an older agent."""
+    """Seconds for which every member had worked by its rhythm before, without a long pause. A silence that is longer
+    may be what is usual for it, and the rhythm that of a compilation. None: not known, as from an older agent."""
     ended_at: Moment | None = None
     """When it was over: a member worked again, or the gang was stopped. None: it still hangs, as far as is known."""
     was_stopped: bool = False
@@ -93,7 +95,7 @@ class MemberRhythm:
         self.quiet = 0.0
         """Seconds in which it was seen to do nothing since it last worked. Unseen time does not count."""
         self.worked = 0.0
-        """Seconds in which it worked by its present rhythm."""
+        """Seconds in which it worked by its present rhythm, since the last `LONG` pause of its gang."""
         self.judged, self.judged_idle = 0.0, 0.0
         """Seconds since `seems_idle` was last asked, and those of them in which its rhythm showed it to be idle."""
         self.states = ""
@@ -321,6 +323,9 @@ class GangRhythm:
         is_over = quiet < self._quiet and not was_work and not self._was_stopped
         if is_over and PAUSE_FACTOR * self._quiet > self._usual:
             self._pauses.append(_Pause(self._quiet, self._save_began is not None, self._polled))
+        if is_over and self._quiet >= LONG.total_seconds():
+            for member in self.members.values():
+                member.worked = 0.0
         if quiet < self._quiet:
             self._was_stopped = False
         if quiet == 0.0:

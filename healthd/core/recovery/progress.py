@@ -80,6 +80,9 @@ def silence_allowed(progress: Progress, policy: HangPolicy, attempt: int) -> tim
 
 ENOUGH_WITNESSES = 2
 """Independent witnesses who name a rank."""
+WORKED_BEFORE = 12
+"""Times as long as a silence in which no rank is named so. An evaluation that only waits for its GPU looks like a hang,
+for longer than `hang.floor`. Within this time it has come before, and then the work since counts."""
 
 
 def is_past_waiting(silence: Silence, progress: Progress, policy: HangPolicy, attempt: int, now: datetime) -> bool:
@@ -88,21 +91,26 @@ def is_past_waiting(silence: Silence, progress: Progress, policy: HangPolicy, at
 
     What was learned before the first save of an attempt may be the rhythm of its start, beside which a job with little
     work looks silent. So without a save two witnesses have to name a rank. And a silence that is longer than the work
-    before it may be what is usual, and that work a compilation.
+    before it may be what is usual, and that work a compilation; one that is not much shorter may come now and then.
     """
     if cannot_go_on(silence):
         return True
-    if silence.worked is None or now - silence.since > timedelta(seconds=silence.worked):
-        return False
-    is_named = any(suspect.witnesses >= ENOUGH_WITNESSES for suspect in silence.suspects)
-    return now - silence.since >= policy.floor and (progress.attempt == attempt or is_named)
+    lasted, worked = now - silence.since, timedelta(seconds=silence.worked or 0.0)
+    if any(suspect.witnesses >= ENOUGH_WITNESSES for suspect in silence.suspects):
+        return policy.floor <= lasted <= worked
+    return policy.floor <= lasted <= worked / WORKED_BEFORE and progress.attempt == attempt
 
 
 def too_little_work(silence: Silence, policy: HangPolicy) -> str:
-    """Why *silence* will never be reason enough for a restart, for a person; empty: it may be."""
-    if cannot_go_on(silence) or (silence.worked is not None and silence.worked >= policy.floor.total_seconds()):
+    """What keeps *silence* from ever being reason enough for a restart, for a person; empty: nothing does."""
+    if cannot_go_on(silence):
         return ""
     if silence.worked is None:
         return "an agent does not say for how long its ranks worked before; is it older?"
-    floor = policy.floor.total_seconds()
-    return f"its ranks were seen to work for {silence.worked:.0f} s before, less than {floor:.0f} s (hang.floor)"
+    floor, seen = policy.floor.total_seconds(), f"its ranks were seen to work for {silence.worked:.0f} s before"
+    if silence.worked >= WORKED_BEFORE * floor:
+        return ""
+    if silence.worked < floor:
+        return f"{seen}, less than {floor:.0f} s (hang.floor)"
+    most = f"{WORKED_BEFORE * floor:.0f} s ({WORKED_BEFORE} times hang.floor)"
+    return f"{seen}, less than {most}, unless two witnesses name a rank"

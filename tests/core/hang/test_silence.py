@@ -293,6 +293,18 @@ def test_it_is_known_for_how_long_every_member_had_worked() -> None:
     assert 100 < silence.worked < 200
 
 
+@pytest.mark.parametrize(("pause", "counts"), [(280, True), (320, False)])
+def test_work_before_a_long_pause_does_not_count_as_work_without_one(pause: int, *, counts: bool) -> None:
+    gang = trained(seconds=400)
+    gang.run(pause, sleeps)
+    gang.run(100, steps())
+    silence = gang.run(700, sleeps)
+
+    assert silence is not None
+    assert silence.worked is not None
+    assert (silence.worked > 200) == counts
+
+
 def saved(gang: Gang, seconds: int, *behaviour: Second) -> Silence | None:
     """A save for so many seconds, which changes the folder when it begins and when it is complete. What was seen."""
     return gang.run(seconds, *behaviour, saves_at=[0, seconds - 1])

@@ -40,7 +40,7 @@ def a_rhythm(number: int, **fields: Any) -> PodRhythm:
         "since": ago(60),
         "period": 2.0,
         "allowed": 12.0,
-        "worked": 3600.0,
+        "worked": 36000.0,
     }
     return PodRhythm(**{**known, **fields})
 

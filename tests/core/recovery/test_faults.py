@@ -490,7 +490,7 @@ QUIET = Silence(
     allowed=12,
     period=2,
     members=(SilentMember(rank="1", state=MemberState.SILENT, last_active=NOW, states="T"),),
-    worked=3600,
+    worked=36000,
 )
 
 
@@ -531,7 +531,15 @@ def test_a_silence_that_is_longer_than_the_work_before_it_may_be_what_is_usual(w
 
     assert silent(SAVES, "S", 900, worked=worked) == []
     assert silent(SAVES, "S", 900, worked=worked, suspects=named) == []
-    assert [cause.kind for cause in silent(SAVES, "S", 900, worked=900.0)] == [CauseKind.HANG]
+    assert [cause.kind for cause in silent(SAVES, "S", 900, worked=900.0, suspects=named)] == [CauseKind.HANG]
+
+
+def test_a_silence_in_which_no_rank_stands_out_may_be_an_evaluation_that_comes_now_and_then() -> None:
+    one_witness = (HangSuspect(member="1", node="node-1", witnesses=1),)
+
+    assert silent(SAVES, "S", 900, worked=12 * 900.0 - 1) == []
+    assert silent(SAVES, "S", 900, worked=12 * 900.0 - 1, suspects=one_witness) == []
+    assert [cause.kind for cause in silent(SAVES, "S", 900, worked=12 * 900.0)] == [CauseKind.HANG]
 
 
 @pytest.mark.parametrize("states", ["T", "ST", "Z"])

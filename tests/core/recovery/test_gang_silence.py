@@ -214,7 +214,7 @@ def test_a_gang_that_saved_long_after_its_ranks_fell_silent_works_until_two_save
     assert seen(saved_after(silent=3500, saved=3001)) is not None
 
 
-@pytest.mark.parametrize(("other", "least"), [(7200.0, 3600.0), (30.0, 30.0), (None, None)])
+@pytest.mark.parametrize(("other", "least"), [(72000.0, 36000.0), (30.0, 30.0), (None, None)])
 def test_a_gang_has_worked_as_long_as_the_rank_of_which_the_least_is_known(
     other: float | None, least: float | None
 ) -> None:

@@ -27,7 +27,7 @@ from tests.builders import a_nodehealth
 from tests.core.gangs import a_root
 from tests.core.recovery.silences import NOW, a_gang, a_rank, a_report, a_rhythm, ago
 
-RECORD = Silence(since=ago(60), seen_at=ago(45), allowed=12.0, period=2.0, members=(), worked=3600.0)
+RECORD = Silence(since=ago(60), seen_at=ago(45), allowed=12.0, period=2.0, members=(), worked=36000.0)
 
 
 def recorded(root: Root | None = None, silence: Silence | None = RECORD, **fields: Any) -> GangView:
@@ -175,10 +175,17 @@ def test_what_follows_is_said(root: Root, doubt: str, text: str) -> None:
     assert what_follows(root, policy, RECORD, doubt) == text
 
 
+SEEN = "its ranks were seen to work for"
+
+
 @pytest.mark.parametrize(
     ("worked", "why"),
     [
-        (90.0, "its ranks were seen to work for 90 s before, less than 600 s (hang.floor)"),
+        (90.0, f"{SEEN} 90 s before, less than 600 s (hang.floor)"),
+        (
+            7199.0,
+            f"{SEEN} 7199 s before, less than 7200 s (12 times hang.floor), unless two witnesses name a rank",
+        ),
         (None, "an agent does not say for how long its ranks worked before; is it older?"),
     ],
 )

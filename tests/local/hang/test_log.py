@@ -31,7 +31,7 @@ from tests.fakes import START, ManualClock, counting_uids
 
 MEMBER = SilentMember(rank="0", state=MemberState.SILENT, last_active=START, states="S")
 SILENCE = Silence(
-    since=START, seen_at=START + timedelta(seconds=12), allowed=12, period=2, members=(MEMBER,), worked=3600
+    since=START, seen_at=START + timedelta(seconds=12), allowed=12, period=2, members=(MEMBER,), worked=36000
 )
 RESTARTS = HangPolicy(silence=SilenceMode.RESTART)
 SAVED = Progress(step=9, intervals=[60, 60, 60])
