@@ -215,9 +215,10 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
             "periods and 10 s at least (docs/hangs.md). `tell`: `healthd run` prints a warning and notifies; on "
             "Kubernetes there are an Event, an alert and a metric. `restart`: the gang is also restarted, once it has "
             "saved often enough to know its pauses: at once where a rank is stopped or has ended, else after `floor` "
-            "and enough work before it, for late data and a long evaluation look the same. `ignore`: silence is not looked at. The annotation "
-            "`healthd.dev/hang` on a gang overrides it. The default only tells, because a false restart costs more "
-            "than a late one. The clock of checkpoints (`factor`, `floor`) goes on in any case."
+            "and enough work before it, for late data and a long evaluation look the same. `ignore`: silence is not "
+            "looked at. The annotation `healthd.dev/hang` on a gang overrides it. The default only tells, because a "
+            "false restart costs more than a late one. The clock of checkpoints (`factor`, `floor`) goes on in any "
+            "case."
         ),
     ] = SilenceMode.TELL
     stragglers: Annotated[
