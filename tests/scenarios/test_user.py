@@ -86,6 +86,22 @@ async def test_a_healthy_gang_that_the_user_stops_is_none_of_our_business() -> N
     assert scenario.root.suspended
 
 
+@pytest.mark.parametrize("apart", [1, 4, 10])
+async def test_a_gang_that_the_user_stops_and_starts_before_its_pods_are_gone_is_not_restarted(apart: int) -> None:
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    scenario.kill_kubelet("node-1")
+    scenario.suspend()
+    await scenario.run_for(seconds=apart)
+    scenario.resume()
+    await scenario.run_for(seconds=5)
+    scenario.revive_kubelet("node-1")
+    await scenario.run_for(minutes=5)
+
+    assert scenario.recoveries() == []
+    assert len(scenario.processes()) == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, CALLS + 1, 3))
 async def test_a_person_who_cordons_a_node_of_the_gang_for_a_while_costs_no_spare(number: int) -> None:

@@ -115,7 +115,7 @@ def deleted(resource: Resource, old: Wire, *, now: datetime, grace_seconds: int 
     if grace_seconds is not None and grace_seconds < 0:
         raise Invalid(f"{describe(resource, old['metadata'])}: gracePeriodSeconds: {grace_seconds} is less than 0")
     if "deletionTimestamp" in old["metadata"]:
-        new = _hurried(old, grace_seconds)
+        new = _hurried(old, now, grace_seconds)
     else:
         new = _doomed(old, now, _grace_period(resource, old, grace_seconds))
     return None if is_finished(new) else new
@@ -157,13 +157,15 @@ def _doomed(old: Wire, now: datetime, period: int) -> Wire:
     return {**old, "metadata": {**metadata, **marks}}
 
 
-def _hurried(old: Wire, grace_seconds: int | None) -> Wire:
-    """A second delete may only shorten the grace period."""
+def _hurried(old: Wire, now: datetime, grace_seconds: int | None) -> Wire:
+    """A second delete may only shorten the grace period, and sets no time that is past: the first request is lost."""
     metadata = old["metadata"]
     current: int = metadata.get("deletionGracePeriodSeconds", 0)
     if grace_seconds is None or grace_seconds >= current:
         return old
     until = msgspec.convert(metadata["deletionTimestamp"], datetime) - timedelta(seconds=current - grace_seconds)
+    if until < now:
+        until, grace_seconds = now, min(grace_seconds, 1)
     marks = {"deletionTimestamp": _second(until), "deletionGracePeriodSeconds": grace_seconds}
     return {**old, "metadata": {**metadata, **marks}}
 

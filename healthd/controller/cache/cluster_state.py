@@ -37,7 +37,7 @@ from healthd.core.fabric.peer_comparison import models_of
 from healthd.core.fabric.rail_comparison import compared
 from healthd.core.node.quarantine import read_record
 from healthd.core.node.reporting import quiet_pods
-from healthd.core.recovery.gang import GangView, LastCheck, Root, is_terminal
+from healthd.core.recovery.gang import GangView, LastCheck, Root, is_terminal, still_asked_at
 from healthd.core.recovery.spares import is_spare
 from healthd.core.untrusted import number_or
 from healthd.gangs.adapter import GangAdapter
@@ -153,7 +153,7 @@ class ClusterState:
             return
         if before is None and 0 < version <= self._ends.get((kind, key), 0):
             return
-        known[key] = obj = _noted(obj)
+        known[key] = obj = still_asked_at(before, obj) if kind is Pod else _noted(obj)
         self._place(kind, key, before, obj)
 
     def remove(self, last: Any, version: int = 0) -> None:
@@ -293,6 +293,10 @@ class ClusterState:
     def busy_nodes(self) -> set[str]:
         """Nodes with a pod of any gang, where the pod has not ended."""
         return set(self._busy)
+
+    def with_first_request(self, pod: Pod) -> Pod:
+        """*pod*, freshly read, with the time at which its deletion was asked for as far as the cache has seen that."""
+        return still_asked_at(self._objects[Pod].get(_key_of(pod)), pod)
 
     def pod(self, key: ObjectKey) -> Pod:
         """A pod that is in the cache."""

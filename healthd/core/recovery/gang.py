@@ -442,6 +442,27 @@ def deletion_asked_at(pod: Pod) -> datetime | None:
     return meta.deletion_timestamp - timedelta(seconds=grace)
 
 
+def still_asked_at(before: Pod | None, after: Pod) -> Pod:
+    """
+    *after*, being deleted since the time that its earlier state *before* has.
+
+    The last delete of a pod, that of its kubelet, has no grace period, and an API server sets the deletion timestamp to
+    the present with it. A pod that was deleted before its gang was started, and that is gone only now, would look like
+    one that somebody takes from the gang that runs.
+    """
+    if before is None or before.metadata.uid != after.metadata.uid:
+        return after
+    first, last = deletion_asked_at(before), deletion_asked_at(after)
+    if first is None or last is None or first >= last:
+        return after
+    kept = msgspec.structs.replace(
+        after.metadata,
+        deletion_timestamp=before.metadata.deletion_timestamp,
+        deletion_grace_period_seconds=before.metadata.deletion_grace_period_seconds,
+    )
+    return msgspec.structs.replace(after, metadata=kept)
+
+
 def is_plain_member(pod: Pod) -> bool:
     """It belongs to a gang only by its label: no controller creates it again or depends on its name."""
     return LABEL_GANG in pod.metadata.labels and not any(owner.controller for owner in pod.metadata.owner_references)

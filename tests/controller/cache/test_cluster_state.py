@@ -29,6 +29,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.health import MemberState, PodWork
 from healthd.core.api.model import Phase, Verdict
+from healthd.core.recovery.gang import deletion_asked_at
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_node, a_nodehealth, a_pod, a_recovery, gang_ref
 from tests.fakes import START
@@ -179,6 +180,39 @@ def test_the_last_state_of_a_pod_that_is_gone_is_kept() -> None:
     assert [(pod.metadata.name, pod.status.phase) for pod in cluster_state.deleted_pods(gang_ref(JOB))] == [
         ("train-0", "Failed")
     ]
+
+
+def going(version: int, *, at: datetime, grace: int) -> Pod:
+    """A member whose object is deleted, with the deletion timestamp *at*."""
+    return member(version=version, phase="Failed", deletion_timestamp=at, deletion_grace_period_seconds=grace)
+
+
+def test_a_pod_was_deleted_when_that_was_asked_for_first_and_not_when_its_kubelet_was_done_with_it() -> None:
+    """Its last delete has no grace, and an API server sets the present time with it."""
+    cluster_state = a_cluster_state(JOB, going(2, at=START + timedelta(seconds=30), grace=30))
+    last = going(3, at=START + timedelta(seconds=50), grace=0)
+    read = cluster_state.with_first_request(last)
+    cluster_state.upsert(last)
+    here = cluster_state.view(gang_ref(JOB)).pods
+    cluster_state.remove(last)
+
+    assert [deletion_asked_at(pod) for pod in (read, *here)] == [START] * 2
+    assert [deletion_asked_at(pod) for pod in cluster_state.view(gang_ref(JOB)).deleted] == [START]
+
+
+def test_a_deletion_may_be_asked_for_once_more_with_less_grace() -> None:
+    cluster_state = a_cluster_state(JOB, going(2, at=START + timedelta(seconds=30), grace=30))
+    cluster_state.upsert(going(3, at=START + timedelta(seconds=5), grace=5))
+
+    (pod,) = cluster_state.view(gang_ref(JOB)).pods
+    assert pod.metadata.deletion_timestamp == START + timedelta(seconds=5)
+
+
+def test_a_pod_of_the_same_name_was_not_deleted_with_the_former_one() -> None:
+    cluster_state = a_cluster_state(JOB, going(2, at=START, grace=0))
+    again = stored(going(3, at=START + timedelta(seconds=50), grace=0), 3, uid="another")
+
+    assert cluster_state.with_first_request(again) == again
 
 
 def test_what_a_later_list_does_not_show_is_gone_though_we_wrote_it_since_it_was_seen_last() -> None:
