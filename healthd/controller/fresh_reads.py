@@ -7,7 +7,8 @@ decision to act may not. Before a decision that writes, these are read from the 
 - **the recovery**, first: a write of its status with a stale resourceVersion fails with Conflict;
 - **the root**: its version is the precondition of stopping and starting;
 - **whether it can be made again**, where the root failed for good: `healthd.controller.rebuilds`;
-- **the pods**, but only where it matters that there are no others: before a stop is called complete, while the fence is
+- **the pods**, but only where it matters that there are no others: before a stop is called complete (and not while the
+  cache shows a member whose end is still to come: a gang of thousands would be listed at each look), while the fence is
   closed, where a gang that is to be started has that attempt already (its record may be older than a further stop, and
   then its members have run), and where a fault is seen among pods from before the last start of the gang: other pods
   may have replaced them. All else that a pod shows (it runs, it failed, it is being deleted, its containers ended)
@@ -33,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -51,6 +53,7 @@ from healthd.core.recovery.rebuilding import roots_of
 from healthd.core.recovery.recovery_status import label_value
 from healthd.core.recovery.replacement_nodes import deserted, occupant, refused
 from healthd.core.recovery.spares import is_spare
+from healthd.core.recovery.stopping import will_report
 from healthd.gangs.adapter import GangAdapter
 
 log = structlog.get_logger()
@@ -103,7 +106,7 @@ class FreshReader:
         self._checks: dict[str, tuple[tuple[str, str], ...]] = {}
         """Chosen spares that are being checked, with the pods of the check, as of the last read."""
 
-    async def at_recovery(self, noticed: Recovery, *, is_fresh: bool = False) -> FreshRead:
+    async def at_recovery(self, noticed: Recovery, now: datetime, *, is_fresh: bool = False) -> FreshRead:
         """
         The gang of a recovery that is in progress. Raises ClusterError.
 
@@ -121,7 +124,7 @@ class FreshReader:
         found = await self._adapters[gang.kind].find(self._cluster, gang)
         root, rebuild = await self._rebuilds.read(recovery, found)
         view = replace(self._noticed(gang, root), rebuild=rebuild)
-        view, awaited = await self._with_pods(view, gang, recovery)
+        view, awaited = await self._with_pods(view, gang, needs_all=_needs_all(recovery, view, now))
         view = await self._with_nodes(view, {*hinges(recovery, root), *self.booted(recovery)})
         view = replace(view, occupied=await self._occupants(recovery, view.nodes), checks=self._checks)
         view = replace(view, taken=await self._taken(recovery, view))
@@ -163,20 +166,20 @@ class FreshReader:
         return replace(self._cluster_state.view(gang), root=root)
 
     async def _with_pods(
-        self, view: GangView, gang: GangRef, recovery: Recovery | None = None
+        self, view: GangView, gang: GangRef, *, needs_all: bool = False
     ) -> tuple[GangView, tuple[str, ...]]:
         """*view* with all members that exist, and the names of deleted members whose last state has not come yet."""
-        root, noticed = view.root, view.pods
-        if root is None or not (_needs_all(recovery, root) or (_may_be_history(view) and self._faults(view))):
+        if view.root is None or not (needs_all or (_may_be_history(view) and self._faults(view))):
             return view, ()
         labels = self._adapters[gang.kind].pod_labels(gang.name)
         listed = await self._cluster.list(Pod, namespace=gang.namespace, labels=labels)
         for each in listed.unreadable:
             raise Invalid(f"pod {each.name} cannot be read, so whether it has ended is not known: {each.reason}")
-        pods = tuple(pod for pod in listed.items if self._cluster_state.is_of(gang, pod))
+        state = self._cluster_state
+        pods = tuple(state.with_first_request(pod) for pod in listed.items if state.is_of(gang, pod))
         there = {pod.metadata.uid for pod in pods}
-        awaited = tuple(pod.metadata.name for pod in noticed if pod.metadata.uid not in there)
-        return replace(view, pods=pods, is_listed=True, deleted=self._cluster_state.deleted_pods(gang)), awaited
+        awaited = tuple(pod.metadata.name for pod in view.pods if pod.metadata.uid not in there)
+        return replace(view, pods=pods, is_listed=True, deleted=state.deleted_pods(gang)), awaited
 
     async def _occupants(self, recovery: Recovery, nodes: Mapping[str, Node]) -> Mapping[str, str]:
         """The pods on the spares that are about to be claimed for *recovery*."""
@@ -281,15 +284,18 @@ def _to_return(recovery: Recovery) -> list[str]:
     return sorted(left - {pod.node for pod in status.pods})
 
 
-def _needs_all(recovery: Recovery | None, root: Root) -> bool:
+def _needs_all(recovery: Recovery, view: GangView, now: datetime) -> bool:
     """Whether one more member would matter: the gang is stopped or being stopped, or was stopped again."""
-    if recovery is None:
+    root = view.root
+    if root is None:
         return False
     match phase_of(recovery):
         case Phase.FENCING:
             return True
         case Phase.STOPPING:
-            return root.stopped
+            proven = {pod.uid for pod in recovery.status.pods if pod.proof}
+            open_ends = (pod for pod in view.pods if pod.metadata.uid not in proven)
+            return root.stopped and not any(will_report(pod, now) for pod in open_ends)
         case Phase.STARTING:
             return root.suspended and root.attempt == recovery.status.attempt
     return False

@@ -108,7 +108,7 @@ class Observer:
 
         With *is_fresh*, *noticed* is the answer to our own write: after a newer write, our next one gets Conflict.
         """
-        read = await self.fresh_reader.at_recovery(noticed, is_fresh=is_fresh)
+        read = await self.fresh_reader.at_recovery(noticed, self._clock.now(), is_fresh=is_fresh)
         if read.recovery is None:
             return Snapshot(now=self._clock.now(), view=read.view)
         self._cluster_state.upsert(read.recovery)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.health import MemberState, PodRhythm
 from healthd.core.api.model import CauseKind, Phase
+from healthd.core.recovery.stopping import OVERDUE
 from healthd.gangs import ADAPTERS
 from tests.builders import a_cause, a_job, a_node, a_nodehealth, a_pod, a_recovery
 from tests.core.gangs import a_recovery_in, a_root
@@ -61,7 +63,8 @@ class NoticedGang:
     """A gang of two on their nodes, as it was noticed."""
 
     def __init__(self) -> None:
-        self.cluster = EmbeddedCluster.open(None, clock=ManualClock(), new_uid=counting_uids())
+        self.clock = ManualClock()
+        self.cluster = EmbeddedCluster.open(None, clock=self.clock, new_uid=counting_uids())
         self.cluster_state = ClusterState(ADAPTERS)
 
     async def set_up(self, phase: Phase, **status: Any) -> Recovery:
@@ -97,12 +100,19 @@ class NoticedGang:
         patch = {"status": {"conditions": [condition]}}
         await self.cluster.patch(Job, "train", patch, namespace="default", subresource="status")
 
+    async def end_pods(self, *names: str) -> None:
+        """They ended, which the cache has seen."""
+        for name in names:
+            ended = {"status": {"phase": "Failed"}}
+            await self.cluster.patch(Pod, name, ended, namespace="default", subresource="status")
+        await read_everything(self.cluster, self.cluster_state, ADAPTERS)
+
     async def snapshot(self, recovery: Recovery, cluster: Any = None, blamed: Sequence[str] = ()) -> FreshRead:
         faults = [a_cause(node=node) for node in blamed]
         through = cluster or self.cluster
         rebuilds = Rebuilds(through, ADAPTERS, "")
         fresh_reader = FreshReader(through, self.cluster_state, ADAPTERS, one_by_one, lambda view: faults, rebuilds)
-        return await fresh_reader.at_recovery(recovery)
+        return await fresh_reader.at_recovery(recovery, self.clock.now())
 
 
 @pytest.fixture
@@ -172,6 +182,7 @@ async def test_a_node_that_seems_to_have_booted_is_read_while_the_gang_is_stoppe
 
 async def test_a_pod_that_no_one_noticed_is_seen_before_the_stop_is_called_complete(scenario: NoticedGang) -> None:
     recovery = await scenario.set_up(Phase.STOPPING)
+    await scenario.end_pods("train-0", "train-1")
     labels = {"batch.kubernetes.io/job-name": "train"}
     await scenario.cluster.create(a_pod("train-late", node="node-0", owner=scenario.job, labels=labels))
     await scenario.stop_job()
@@ -179,6 +190,54 @@ async def test_a_pod_that_no_one_noticed_is_seen_before_the_stop_is_called_compl
     snapshot = await scenario.snapshot(recovery)
 
     assert [pod.metadata.name for pod in snapshot.view.pods] == ["train-0", "train-1", "train-late"]
+
+
+async def test_the_pods_of_a_gang_are_not_listed_while_one_is_known_whose_end_is_still_to_be_reported(
+    scenario: NoticedGang,
+) -> None:
+    recovery = await scenario.set_up(Phase.STOPPING)
+    await scenario.stop_job()
+    await scenario.end_pods("train-0")
+    counted = Counted(scenario.cluster)
+
+    assert not (await scenario.snapshot(recovery, counted)).view.is_listed
+    assert "list Pod" not in counted.asked
+
+    await scenario.end_pods("train-1")
+    assert (await scenario.snapshot(recovery, counted)).view.is_listed
+
+
+async def test_a_pod_of_which_no_report_will_come_does_not_keep_the_stop_from_being_called_complete(
+    scenario: NoticedGang,
+) -> None:
+    recovery = await scenario.set_up(Phase.STOPPING)
+    await scenario.stop_job()
+    await scenario.end_pods("train-0")
+    await scenario.cluster.delete(Pod, "train-1", namespace="default", grace_seconds=30)
+    await read_everything(scenario.cluster, scenario.cluster_state, ADAPTERS)
+    before = await scenario.snapshot(recovery)
+    scenario.clock.advance(timedelta(seconds=30) + OVERDUE)
+
+    assert (before.view.is_listed, (await scenario.snapshot(recovery)).view.is_listed) == (False, True)
+
+
+async def test_a_pod_that_is_proven_to_have_ended_is_not_waited_for(scenario: NoticedGang) -> None:
+    recovery = await scenario.set_up(Phase.STOPPING)
+    await scenario.stop_job()
+    proof = "its node was rebooted"
+    pods = [
+        FencedPod(name=p.metadata.name, uid=p.metadata.uid, node=p.spec.node_name, proof=proof)
+        for p in (await scenario.cluster.list(Pod)).items
+    ]
+    await scenario.cluster.patch(
+        Recovery,
+        recovery.metadata.name,
+        {"status": {"pods": msgspec.to_builtins(pods)}},
+        namespace="default",
+        subresource="status",
+    )
+
+    assert (await scenario.snapshot(recovery)).view.is_listed
 
 
 async def test_what_became_of_members_is_read_before_a_stopped_gang_starts_again_as_the_same_attempt(

@@ -223,6 +223,11 @@ def has_kubelet(s: Situation, node_name: str) -> bool:
     return node is not None and is_ready(node)
 
 
+def will_report(pod: Pod, now: datetime) -> bool:
+    """Whether an event is still to come that says how the pod ended."""
+    return not will_not_run(pod) and not is_overdue(pod, now)
+
+
 def is_overdue(pod: Pod, now: datetime) -> bool:
     """
     Whether no report of its end will come: its machine is dead, or a process in it cannot be killed. The fence must

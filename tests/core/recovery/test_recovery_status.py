@@ -123,6 +123,19 @@ def test_the_hint_names_the_checkpoint_and_the_nodes_to_avoid() -> None:
     assert hint.reserved_for == reservation(recovery.spec.gang.name, recovery.spec.gang.uid)
 
 
+def test_pods_of_a_large_gang_name_fewer_nodes_that_they_prefer_and_its_spares_among_them() -> None:
+    def preferred(members: int) -> list[str]:
+        placement = {str(rank): f"node-{rank:05}" for rank in range(members - 1)} | {str(members - 1): "spare"}
+        status = RecoveryStatus(phase=Phase.STARTING, replacements={"bad": "spare"}, placement=placement)
+        hint = reported(status).hint
+        assert hint is not None
+        return hint.prefer
+
+    assert [len(preferred(members)) for members in (2, 256, 1024, 30_000)] == [2, 256, 64, 2]
+    assert preferred(1024)[0] == "node-00000"
+    assert preferred(30_000) == ["node-00000", "spare"]
+
+
 def test_pods_prefer_other_nodes_than_a_suspected_one_and_may_run_on_it() -> None:
     hang = replace(a_cause(CauseKind.HANG), suspects=[HangSuspect(member="1", node="suspected", witnesses=1)])
     status = RecoveryStatus(phase=Phase.STARTING, causes=[hang], placement={"0": "good", "1": "suspected"})
