@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import sqrt
+from math import exp, sqrt
 from typing import NamedTuple
 
 from healthd.agent.rhythms import WITHIN
@@ -24,12 +24,14 @@ from healthd.core.node.reporting import WORK_AFTER, WORK_CHANGED_AFTER
 from healthd.core.node.work_changes import has_changed
 from tests.fakes import START
 
-WINDOW = 15.0
-"""Seconds: three steps of the slowest gang of the model."""
+WINDOW = 5.0
+"""Seconds, in a run: a step of the slowest gang of the model."""
+OF_PODS = 15.0
+"""The same as agents publish it: three such steps."""
 RANKS = 8
-A_DAY = int(86400 / WINDOW)
-AGAIN = 0.975
-"""Of the drift of one window that is left in the next: a time constant of ten minutes."""
+A_DAY = 86400
+DRIFTS = 592.0
+"""Seconds: the time constant of a rank's drift."""
 _TABLE = 1 << 16
 
 
@@ -51,13 +53,16 @@ EVALUATIONS = Pauses(3600, 20.0, 300.0, 0.6, 1.0)
 """Rank 0 works alone, for this share of the time."""
 SAVES = Pauses(1200, 2.0, 60.0, 0.3, 1.0)
 """The same for a checkpoint that rank 0 writes."""
-PHASES = Pauses(3 * 3600, WINDOW, WINDOW, 0.8, 1.2)
+PHASES = Pauses(3 * 3600, 0.0, 0.0, 0.8, 1.2)
 """All ranks have that much of the work from then on: another data set, a longer sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Rank *rank* needs *by* of a healthy step more from window *begin* on, which may be the middle of one."""
+    """
+    Rank *rank* needs *by* of the mean step of its healthy gang more from window *begin* on, which may be the middle of
+    one.
+    """
 
     rank: int
     by: float
@@ -67,40 +72,47 @@ class Slow:
 class Gang:
     """One gang of 8 ranks. What differs between gangs is drawn from *seed*."""
 
-    def __init__(self, seed: int, drift: float = 0.01) -> None:
+    def __init__(self, seed: int, drift: float = 0.01, window: float = WINDOW) -> None:
+        self.window = window
         self._dice = dice = random.Random(seed)
         self._noise = _noise()
         self.period = 0.2 * 25 ** dice.random()
         """Seconds: 0.2 to 5."""
         self._work = dice.uniform(0.2, 0.9)
         jitter = dice.uniform(0.02, 0.1) * self._work
-        self._jitter = jitter / sqrt(WINDOW / self.period)
+        self._jitter = jitter / sqrt(window / self.period)
         self._rest = 1 - self._work + 1.4 * jitter
         uneven = dice.uniform(0.002, 0.02)
         self._uneven = [dice.gauss(0, uneven) for _ in range(RANKS)]
         self._uneven[0] += dice.uniform(0, 0.1)
         self._drifts = [0.0] * RANKS
-        self._new = drift * sqrt(1 - AGAIN**2)
-        self._of_ranks = [(rank, _Now(dice, kind)) for rank in range(RANKS) for kind in (COLLECTIONS, DAEMONS)]
-        self._of_rank_0 = [_Now(dice, kind) for kind in (SAVES, EVALUATIONS)]
-        self._phase = _Now(dice, PHASES)
+        self._again = exp(-window / DRIFTS)
+        self._new = drift * sqrt(1 - self._again**2)
+        self._of_ranks = [(rank, _Now(dice, kind, window)) for rank in range(RANKS) for kind in (COLLECTIONS, DAEMONS)]
+        self._of_rank_0 = [_Now(dice, kind, window) for kind in (SAVES, EVALUATIONS)]
+        self._phase = _Now(dice, PHASES._replace(shortest=window, longest=window), window)
         self._all = [*(each for _, each in self._of_ranks), *self._of_rank_0, self._phase]
         self._quiet_until = 0.0
         self.paused: list[float] = []
         """Of each window, the seconds in which rank 0 worked alone."""
 
+    @property
+    def step(self) -> float:
+        """The mean step of the healthy gang, but for pauses and drift."""
+        return self._work + max(self._uneven) + self._rest
+
     def windows(self, count: int, slow: Slow | None = None) -> Iterator[ShareWindow]:
         """*count* windows, one after the other."""
-        names, begin, length = [str(rank) for rank in range(RANKS)], START, timedelta(seconds=WINDOW)
+        names, begin, length = [str(rank) for rank in range(RANKS)], START, timedelta(seconds=self.window)
         for number in range(count):
             shares = dict(zip(names, self._shares(number, slow), strict=True))
             yield ShareWindow(begin, begin + length, shares)
             begin += length
 
     def _shares(self, number: int, slow: Slow | None) -> list[WorkShare]:
-        at, noise, place = number * WINDOW, self._noise, self._dice.randrange(_TABLE - 2 * RANKS)
+        at, noise, place = number * self.window, self._noise, self._dice.randrange(_TABLE - 2 * RANKS)
         self._drifts = [
-            AGAIN * d + self._new * n for d, n in zip(self._drifts, noise[place : place + RANKS], strict=True)
+            self._again * d + self._new * n for d, n in zip(self._drifts, noise[place : place + RANKS], strict=True)
         ]
         jitter = noise[place + RANKS : place + 2 * RANKS]
         work = [
@@ -108,9 +120,9 @@ class Gang:
             for own, drift, some in zip(self._uneven, self._drifts, jitter, strict=True)
         ]
         if slow is not None and number + 1 > slow.begin:
-            work[slow.rank] += slow.by * min(1.0, number + 1 - slow.begin)
-        together, alone = self._pauses(at, work) if at + WINDOW > self._quiet_until else (1.0, 0.0)
-        self.paused.append(WINDOW * (1 - together))
+            work[slow.rank] += slow.by * self.step * min(1.0, number + 1 - slow.begin)
+        together, alone = self._pauses(at, work) if at + self.window > self._quiet_until else (1.0, 0.0)
+        self.paused.append(self.window * (1 - together))
         step = max(work) + self._rest
         shares = [min(1.0, together * max(0.0, each) / step) for each in work]
         shares[0] = min(1.0, shares[0] + alone)
@@ -133,8 +145,8 @@ class Gang:
 class _Now:
     """Pauses of one kind, one after the other."""
 
-    def __init__(self, dice: random.Random, kind: Pauses) -> None:
-        self._dice, self._kind = dice, kind
+    def __init__(self, dice: random.Random, kind: Pauses, window: float) -> None:
+        self._dice, self._kind, self._window = dice, kind, window
         self.begin = self._end = -1.0
         self.size = 0.0
         self._next(0.0)
@@ -143,9 +155,10 @@ class _Now:
         """The share of the window from *at* on in which it happens."""
         if at >= self._end:
             self._next(at)
-        if at + WINDOW <= self.begin:
+        until = at + self._window
+        if until <= self.begin:
             return 0.0
-        return (min(self._end, at + WINDOW) - max(self.begin, at)) / WINDOW
+        return (min(self._end, until) - max(self.begin, at)) / self._window
 
     def _next(self, at: float) -> None:
         dice, kind = self._dice, self._kind
@@ -194,13 +207,13 @@ class PodGang:
         for window in self._gang.windows(count, slow):
             for rank, windows in enumerate(self._windows):
                 windows.append(round(window.shares[str(rank)].ran, 3))
-            for later in range(0, round(WINDOW), 5):  # an agent may have to wait before it writes again
+            for later in range(0, round(OF_PODS), 5):  # an agent may have to wait before it writes again
                 for rank in range(RANKS):
                     self._write(rank, window.end, timedelta(seconds=later))
             if len(self._published) < RANKS:
                 continue
             work = work or GangWork(dict(sorted(self._published.items())))
-            now = window.end + timedelta(seconds=WINDOW)
+            now = window.end + timedelta(seconds=OF_PODS)
             begun = [each for each in work.observe(self._published, now) if each.ended_at is None]
             found += [((now - START).total_seconds(), each) for each in begun]
         return found
@@ -209,12 +222,7 @@ class PodGang:
         known, now = self._published.get(str(rank)), end + self._late[rank] + later
         if known is not None and known.work.end == end:
             return
-        work = PodWork(end=end, seconds=round(WINDOW), cores=list(self._windows[rank]))
+        work = PodWork(end=end, seconds=round(OF_PODS), cores=list(self._windows[rank]))
         if now - self._wrote[rank] >= (WORK_CHANGED_AFTER if has_changed(work) else WORK_AFTER):
             self._published[str(rank)] = RankWork(str(rank), work, now)
             self._wrote[rank], self.writes = now, self.writes + 1
-
-
-def begin_of(slow: Slow) -> datetime:
-    """When the rank becomes slow."""
-    return START + timedelta(seconds=slow.begin * WINDOW)

@@ -23,25 +23,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import exp, lgamma, log
 from pathlib import Path
 from typing import Any
 
 from healthd.core.hang.stragglers import Straggler
 from tests.bench._figures import machine, spread
-from tests.bench._straggler_model import A_DAY, RANKS, WINDOW, Gang, PodGang, Slow, reported
+from tests.bench._straggler_model import A_DAY, OF_PODS, RANKS, WINDOW, Gang, PodGang, Slow, reported
 from tests.bench.hangs import events, time_of
 
 SCRIPT = Path(__file__).with_name("_slow_trainer.py")
 REAL_AFTER = 120.0
 """Seconds after the start of the ranks."""
-HEALTHY = 120
-"""Windows before a rank becomes slow: half an hour."""
-AFTER = 40
-"""Windows in which it may be named: ten minutes."""
+HEALTHY = 1800.0
+"""Seconds before a rank becomes slow."""
+AFTER = 600.0
+"""Seconds in which it may be named."""
 LIMITS = (120.0, 180.0, 300.0, 600.0)
 """Seconds within which it is named: the figures."""
-SIZES = (0.1, 0.15, 0.2, 0.5)
+SIZES = (0.05, 0.07, 0.1, 0.15, 0.25)
+STEPS = (0.6, 1.7, 5.0)
+"""Seconds: gangs whose steps take as long at most, or more than the one before, are counted apart."""
 KINDS = ("another rank", "rank 0", "from the start")
 """Which rank becomes slow after half an hour, or that one other than 0 has been slow from the start."""
 
@@ -52,37 +55,44 @@ def false_reports(nodes: int, days: float, seed: int, drift: float, seconds: flo
     for number in range(nodes):
         if time.monotonic() > until:
             break
-        found, written = _reports(Gang(seed + number, drift), round(days * A_DAY), None, number, pods=pods)
-        false += [{"seed": seed + number, "hours": round(at / 3600, 2), "rank": each.rank} for at, each in found]
+        found, written = _reports(_gang(seed + number, drift, pods=pods), days * A_DAY, None, number)
+        false += [
+            {"seed": seed + number, "hours": round(at / 3600, 2), "rank": each.rank, "slower": round(each.slower, 3)}
+            for at, each in found
+        ]
         done, writes = done + 1, writes + written
     gang_days = done * days
     node_days = gang_days * RANKS if pods else gang_days
-    rate = 1000 * len(false) / node_days if node_days else 0.0
-    upper = 1000 * 3.0 / node_days if node_days and not false else None
+    per = 1000 / node_days if node_days else 0.0
+    least, most = poisson_interval(len(false))
     return {
         "gang days": round(gang_days, 1),
         "node days": round(node_days, 1),
         "false reports": len(false),
-        "a day and 1,000 nodes": round(rate, 3),
-        "95% below, where none was seen": upper and round(upper, 3),
+        "a day and 1,000 nodes": round(per * len(false), 3),
+        "95% between": [round(per * least, 3), round(per * most, 3)],
+        "of rank 0": sum(each["rank"] == "0" for each in false),
         "writes of a node in an hour": round(writes / (24 * node_days), 1) if pods and node_days else None,
-        "first": false[:10],
+        "first": false[:20],
     }
 
 
 def injected(count: int, by: float, seed: int, drift: float, *, kind: str, pods: bool) -> dict[str, Any]:
     """How soon a rank that is slow *by* of a step is named. *kind* is one of `KINDS`."""
-    from_start = kind == "from the start"
     dice, named, wrong, sizes = random.Random(seed), list[float](), 0, list[float]()
+    by_steps: dict[float, list[float]] = {most: [] for most in STEPS}
     for number in range(count):
-        begin = 0.0 if from_start else HEALTHY + dice.random()
+        gang = _gang(seed + number, drift, pods=pods)
+        begin = 0.0 if kind == "from the start" else HEALTHY / gang.window + dice.random()
         slow = Slow(0 if kind == "rank 0" else dice.randrange(1, RANKS), by, begin)
-        gang = Gang(seed + number, drift)
-        found, _ = _reports(gang, int(begin) + AFTER, slow, number, pods=pods)
-        hits = [(at, each) for at, each in found if each.rank == str(slow.rank) and at > begin * WINDOW]
-        right = [at - begin * WINDOW - sum(gang.paused[int(begin) : round(at / WINDOW)]) for at, _ in hits]
+        period = gang.period
+        found = _reports(gang, begin * gang.window + AFTER, slow, number)[0]
+        begun = begin * gang.window
+        hits = [(at, each) for at, each in found if each.rank == str(slow.rank) and at > begun]
+        right = [at - begun - sum(gang.paused[int(begin) : round(at / gang.window)]) for at, _ in hits]
         wrong += any(each.rank != str(slow.rank) for _, each in found)
         named += right[:1]
+        by_steps[next(most for most in STEPS if period <= most)].append(min(right, default=float("inf")))
         sizes += [each.slower for _, each in hits[:1]]
     return {
         "slower by": by,
@@ -90,17 +100,45 @@ def injected(count: int, by: float, seed: int, drift: float, *, kind: str, pods:
         "runs": count,
         "named": len(named),
         **{f"within {limit / 60:.0f} min": round(sum(each <= limit for each in named) / count, 4) for limit in LIMITS},
+        "by seconds of a step": {f"up to {most}": _shares(times) for most, times in by_steps.items()},
         "another rank named": wrong,
         "seconds": spread(named or [-1]),
         "said to be slower by": spread(sizes or [-1]),
     }
 
 
-def _reports(
-    gang: Gang, windows: int, slow: Slow | None, seed: int, *, pods: bool
-) -> tuple[Sequence[tuple[float, Straggler]], int]:
-    """What is reported, and how often agents wrote."""
-    if not pods:
+def _shares(times: Sequence[float]) -> dict[str, float]:
+    """Of runs, those that are named in time."""
+    within = {f"within {limit / 60:.0f} min": sum(each <= limit for each in times) for limit in (120.0, 300.0)}
+    return {"runs": len(times), **{name: round(count / max(1, len(times)), 4) for name, count in within.items()}}
+
+
+def poisson_interval(count: int) -> tuple[float, float]:
+    """The means between which *count* events are no surprise, with 95 % confidence."""
+
+    def at_most(events: int, mean: float) -> float:
+        return sum(exp(-mean + each * log(mean) - lgamma(each + 1)) for each in range(events + 1))
+
+    def where(is_above: Callable[[float], bool]) -> float:
+        low, high = 1e-9, 10.0 * count + 20.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (low, middle) if is_above(middle) else (middle, high)
+        return high
+
+    side = 0.05 if count == 0 else 0.025  # of none there is only an upper limit
+    least = where(lambda mean: 1 - at_most(count - 1, mean) >= side) if count else 0.0
+    return least, where(lambda mean: at_most(count, mean) <= side)
+
+
+def _gang(seed: int, drift: float, *, pods: bool) -> Gang:
+    return Gang(seed, drift, OF_PODS if pods else WINDOW)
+
+
+def _reports(gang: Gang, seconds: float, slow: Slow | None, seed: int) -> tuple[Sequence[tuple[float, Straggler]], int]:
+    """What is reported in so many seconds, and how often agents wrote."""
+    windows = round(seconds / gang.window)
+    if gang.window != OF_PODS:
         return reported(gang, windows, slow), 0
     published = PodGang(gang, seed)
     return published.reported(windows, slow), published.writes

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from healthd.core.api.health import PodWork
-from healthd.core.hang.stragglers import IN_A_ROW, LEAST, LOW, OVER, PAUSED, Straggler, StragglerDetector, excesses
+from healthd.core.hang.stragglers import LOW, PAUSED, Straggler, StragglerDetector, excesses
 from healthd.core.hang.work_share import ShareWindow, WorkShare
 from healthd.core.hang.work_windows import Window
 from healthd.core.node.reporting import WORK_AFTER
@@ -40,6 +40,12 @@ BEFORE, AFTER = 8, 3
 """Windows before and after a rank became slow, at least, by which it is judged whether its peers wait."""
 FEWER = 0.98
 """The part of their work that is left at most to the peers of a rank that they wait for."""
+SHOWN = 6
+"""The newest windows that have to show a rank to be slow before anything follows from that."""
+SHOWN_BY = 0.06
+"""Their mean excess."""
+OVER = 4
+"""Windows in which a rank that was reported by another controller keeps up, after which it is over."""
 KEPT = 80
 """Windows of a gang: 20 minutes, where steps are short."""
 
@@ -100,15 +106,15 @@ class GangWork:
         return [] if any(each.seen_at < known_until for each in self._shown) else self._shown
 
     def _shown_by_newest(self) -> list[Straggler]:
-        newest = [fed for fed in self._fed if not fed.is_pause][-IN_A_ROW:]
-        if len(newest) < IN_A_ROW or not all(self._is_high(name, newest) for name in self._present):
+        newest = [fed for fed in self._fed if not fed.is_pause][-SHOWN:]
+        if len(newest) < SHOWN or not all(self._is_high(name, newest) for name in self._present):
             return []
         return [self._measured(name, each, newest[-1].end) for name, each in self._present.items()]
 
     def _is_high(self, name: str, windows: Sequence[_Fed]) -> bool:
         """Whether *windows* show the excess of a straggler, and the newer half of them does, too."""
         excess = (self._excess(name, part) for part in (windows, windows[len(windows) // 2 :]))
-        return all(each is not None and each >= LEAST for each in excess)
+        return all(each is not None and each >= SHOWN_BY for each in excess)
 
     def _measured(self, name: str, straggler: Straggler, at: datetime) -> Straggler:
         left = self._left_to_peers(replace(straggler, rank=self._names[name]))

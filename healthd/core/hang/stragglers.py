@@ -3,8 +3,12 @@ Which member of a gang makes the others wait, by windows of work shares. It is o
 
 Of a member that is slower than its peers by 10 % the others wait for 9 % of the time. So its excess, the share of the
 time in which it works beyond the median of its peers, is 0.09, whatever share of a step is work of the host.
-A member is named in two ways: its excess has risen above its own usual one, or it has been high from the start and
-stands out from the spread of its peers. Rank 0 legitimately does more, and is judged by its own history alone.
+
+What a rank does for a minute is a pause: another program, a cold page cache. So a member is judged by the newest
+minutes, whatever part of them as long as a pause is left out. It is named if the rest is above what was to be expected
+by its own past, by so much as the gang's own past makes unlikely: the spread is that of the same difference in the last
+hour. Where no past is known yet it has to stand out from the spread of its peers. Rank 0 legitimately does more, and is
+judged by its own past alone.
 """
 
 from __future__ import annotations
@@ -13,8 +17,8 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import accumulate
-from math import sqrt
+from itertools import accumulate, islice
+from math import ceil, sqrt
 from statistics import fmean, median
 from typing import Annotated, NamedTuple
 
@@ -23,51 +27,70 @@ import msgspec
 from healthd.core.hang.work_share import ShareWindow, WorkShare
 from healthd.core.untrusted import Moment
 
-LEAST = 0.06
-"""The median excess of a straggler: slower by 6.5 %. One that is slower by 10 % shows 0.09, or less while others are
-slow, too, for a moment."""
-STEADY = 0.75
-"""Of its median excess that a straggler shows in each window without noise. What comes and goes is a pause."""
-NOISE_ALLOWED = 2.5
-"""How many times the noise of a single window it may be less, where that is more."""
-LOW = LEAST / 2
-"""An excess below it is none."""
-IN_A_ROW = 6
-IN_A_ROW_AT_MOST = 14
-"""Windows, for few members, for rank 0, and for an excess that is not clear of the noise."""
-LOW_ALLOWED = {IN_A_ROW: 0, 7: 1, IN_A_ROW_AT_MOST: 2}
-"""In how many windows in a row a straggler is seen, and in how many of them it may be less."""
-HIGH_ALLOWED = 3
-"""One window in so many may be more."""
-PAUSE = 5
-"""Windows in a row that a pause of a minute touches."""
-BESIDE_PAUSE = 0.5
-"""Of its median excess that a straggler shows beside any such windows, in the mean."""
-CLEAR_BESIDE_PAUSE = 5.0
-"""How many times the noise of that mean it is."""
-CLEAR = 3.5
-"""How many times the noise of a single window a clear excess is."""
-IN_NOISE = 2.5
-"""The same for the most windows. Their median is clear of the noise then."""
+LEAST = 0.05
+"""The least rise of the excess of a straggler. One that is slower by 10 % shows 0.09 in the mean."""
+LEAST_FROM_START = 0.06
+"""The same where its past is not known."""
+APART_FROM_PEERS = 8.0
+"""How many standard deviations of its peers, where its past is not known."""
+APART_FROM_FEW = 12.0
+"""The same where it has fewer peers than `ENOUGH`: of few the deviation is hardly known."""
+ENOUGH = 5
+LEAST_SPREAD = 0.005
+LOW = 0.03
+"""A rise below it is none."""
+
+
+class Span(NamedTuple):
+    """
+    The newest windows are compared, without any *pause* of seconds among them: so many that *beside* seconds are left.
+    A rise is *apart* times the spread of the same difference in the past, at least.
+    """
+
+    pause: float
+    beside: float
+    apart: float
+
+    def windows(self, seconds: float) -> tuple[int, int]:
+        """How many windows of so many seconds are compared, and how many of them a pause touches."""
+        pause = int(self.pause // seconds) + 1
+        return max(LEAST_WINDOWS, pause + ceil(self.beside / seconds)), pause
+
+
+SHORT = Span(60, 50, apart=5.0)
+LONG = Span(120, 170, apart=6.0)
+"""For few members, for rank 0, and for an excess that is not clear of the noise."""
+LEAST_WINDOWS = 5
+"""Of a span: steps may be long."""
+MOST_WINDOWS = 64
+BLOCK = 60.0
+"""Seconds. Of the past the means of blocks are kept."""
+PAST = 60
+"""Blocks: an hour, where steps are short."""
+FLOOR = 12
+"""Blocks of its past before the span that a member needs to be judged by it."""
+BEFORE = 4
+"""Blocks right before the span: what drifts is expected to stay half-way between them and the hour."""
+WIDER = 1.5
+"""A spread of its own counts if it is so much greater than that of the median member, which is better known."""
+POOLED = 64
+"""Members whose spread is compared. More tell the same."""
 FIRST = "0"
 """The rank that evaluates, saves and prints for all."""
 FEW = 4
 """Fewer members have no spread, and one of them that is faster looks like another that is slower."""
-APART = 5.0
-"""How many standard deviations of its peers, or of its own past, a straggler stands apart."""
-LEAST_SPREAD = 0.005
 NORMAL = 1.4826
 """Standard deviations in a median deviation, of normal noise."""
-FLOOR = 40
-"""Windows of its own past that a member needs to be judged by it: ten minutes, where steps are short."""
-PAST = 240
-"""Windows of the past that are kept: an hour, where steps are short."""
 PAUSED = 0.33
 """Of the usual share of all members: below it they do not step. One of them evaluates or saves, and the others wait."""
-LEVEL = 0.05
-"""Weight of a new window in the usual share of all members, and in the noise."""
-OVER = 4
-"""Windows with less than half of the least excess, after which it is over."""
+PAUSED_BY_FIRST = 0.8
+"""The same for the comparison of rank 0: it evaluates and saves for a part of the window, too."""
+LEVEL = 300.0
+"""Seconds after which a new usual share of all members is known."""
+LEARNED = 20
+"""The weight of a new window in the noise is one in so many."""
+OVER = 60.0
+"""Seconds with less than the least rise of any, after which it is over."""
 AT_MOST = 4
 """One member in so many may be a straggler. More of them have another part in the job."""
 
@@ -110,24 +133,61 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
 
 
 class _Member:
-    """The excess of one member: in the newest windows, and before them."""
+    """The excess of one member: in the newest windows, and in the blocks before."""
 
     def __init__(self) -> None:
-        self.recent: deque[float] = deque(maxlen=IN_A_ROW_AT_MOST)
+        self.recent: deque[float] = deque(maxlen=MOST_WINDOWS)
+        self.ends: deque[datetime] = deque(maxlen=MOST_WINDOWS)
         self.past: deque[float] = deque(maxlen=PAST)
+        self.changes: deque[float] = deque(maxlen=PAST)
+        """Of each block of the past, how much it differs from what was to be expected."""
         self.named: Straggler | None = None
         self.usual = 0.0
         """The excess that it is judged by, while it is named."""
+        self.smooth = 0.0
+        """The excess of about the newest minute. Most of the time it is small, and no more has to be looked at."""
+        self._block: list[float] = []
+        self._seconds = 0.0
 
-    def before(self, newest: int) -> list[float]:
-        """The excesses before the *newest* windows."""
-        return [*self.past, *[*self.recent][:-newest]]
-
-    def add(self, excess: float) -> None:
-        """A window of a straggler is no past to judge by."""
-        if len(self.recent) == IN_A_ROW_AT_MOST and self.named is None:
-            self.past.append(self.recent[0])
+    def add(self, excess: float, window: ShareWindow) -> None:
+        """A block of a straggler is no past to judge by."""
         self.recent.append(excess)
+        self.ends.append(window.end)
+        seconds = (window.end - window.begin).total_seconds()
+        self.smooth += min(1.0, seconds / BLOCK) * (excess - self.smooth)
+        if self.named is not None:
+            self._block, self._seconds = [], 0.0
+            return
+        self._block.append(excess)
+        self._seconds += seconds
+        if self._seconds >= BLOCK:
+            mean, self._block, self._seconds = fmean(self._block), [], 0.0
+            if len(self.past) >= BEFORE + 2:
+                self.changes.append(mean - median([*self.past][-BEFORE - 2 : -2]) / 2)
+            self.past.append(mean)
+
+    def forget_newest(self) -> None:
+        """It is no straggler any more, and would be one by its newest windows."""
+        self.named = None
+        self.recent.clear()
+        self.ends.clear()
+
+    def usual_before(self, newest: int) -> float:
+        """In the blocks before the *newest*."""
+        return median([*self.past][:-newest] or [0.0])
+
+    def short_usual(self, newest: int) -> float:
+        """What is to be expected of it now, by the blocks before the *newest*."""
+        before = [*self.past][:-newest]
+        return (median(before) + median(before[-BEFORE:])) / 2
+
+    def short_spread(self, newest: int) -> float:
+        """Of one block about what was to be expected."""
+        return _centre([*self.changes][: -newest or None])[1]
+
+    def long_spread(self, newest: int) -> float:
+        """Of the means of as many blocks as a long span has beside a pause."""
+        return _centre(_moving_means([*self.past][:-newest], round(LONG.beside / BLOCK)))[1]
 
 
 class _Case(NamedTuple):
@@ -149,9 +209,14 @@ class StragglerDetector:
     def __init__(self, *, from_start: bool = True) -> None:
         self._names_from_start = from_start
         self._members: dict[str, _Member] = {}
-        self._windows: deque[ShareWindow] = deque(maxlen=IN_A_ROW_AT_MOST)
+        self._windows: deque[ShareWindow] = deque(maxlen=MOST_WINDOWS)
         self._level = 0.0
         self._noise = 0.0
+        self._seconds = 0.0
+        """Of the newest window."""
+        self._pooled: dict[Span, float] = {}
+        """The spread of the median member, until a further block is over."""
+        self._pooled_for = 0.0
 
     @property
     def present(self) -> list[Straggler]:
@@ -163,6 +228,7 @@ class StragglerDetector:
         ended = [msgspec.structs.replace(each, ended_at=at, was_stopped=True) for each in self.present]
         self._members.clear()
         self._windows.clear()
+        self._pooled.clear()
         self._level = self._noise = 0.0
         return ended
 
@@ -171,39 +237,48 @@ class StragglerDetector:
         changes = self.restart(window.end) if window.shares.keys() != self._members.keys() else []
         if not self._members:
             self._members = {rank: _Member() for rank in window.shares}
-        if len(self._members) < 2 or self._is_pause(window):
+        self._seconds = max(1.0, (window.end - window.begin).total_seconds())
+        stepping = self._stepping(window)
+        if len(self._members) < 2 or stepping < PAUSED:
             return changes
         self._windows.append(window)
+        while len(self._windows) > LONG.windows(self._seconds)[0]:
+            self._windows.popleft()  # of thousands of members many windows would be much memory
         present = excesses({rank: share.busy for rank, share in window.shares.items()})
         self._learn_noise(present)
         for rank, excess in present.items():
-            self._members[rank].add(excess)
+            if rank != FIRST or stepping >= PAUSED_BY_FIRST:
+                self._members[rank].add(excess, window)
         return [*changes, *self._over(window.end), *self._begun(window.end)]
 
-    def _is_pause(self, window: ShareWindow) -> bool:
-        """What is usual is learned from pauses, too: a job whose work has become less for good makes no pause."""
+    def _stepping(self, window: ShareWindow) -> float:
+        """
+        How much of their usual work the members do. What is usual is learned from pauses, too: a job whose work has
+        become less for good makes no pause.
+        """
         now = median(share.busy for share in window.shares.values())
         usual = self._level or now
-        self._level = usual + LEVEL * (now - usual)
-        return now < PAUSED * usual
+        self._level = usual + min(1.0, self._seconds / LEVEL) * (now - usual)
+        return now / usual if usual > 0 else 1.0
 
     def _learn_noise(self, present: Mapping[str, float]) -> None:
         """By the median member: the noise is that of the job, not of a member that has become slow."""
-        if len(self._windows) < 2:
+        steps = [abs(present[rank] - each.recent[-1]) for rank, each in self._members.items() if each.recent]
+        if not steps:
             return
-        steps = median(abs(present[rank] - member.recent[-1]) for rank, member in self._members.items())
-        now = NORMAL * steps / sqrt(2)
-        self._noise += LEVEL * (now - self._noise) if self._noise else now
+        now = NORMAL * median(steps) / sqrt(2)
+        self._noise += (now - self._noise) / LEARNED if self._noise else now
 
     def _over(self, at: datetime) -> list[Straggler]:
-        over = []
+        over, newest = [], max(4, round(OVER / self._seconds))
         for member in self._members.values():
-            if member.named is not None and fmean([*member.recent][-OVER:]) - member.usual < LOW:
+            if member.named is not None and fmean([*member.recent][-newest:]) - member.usual < LOW:
                 over.append(msgspec.structs.replace(member.named, ended_at=at))
-                member.named = None
+                member.forget_newest()
         return over
 
     def _begun(self, at: datetime) -> list[Straggler]:
+        self._age_pooled()
         cases = {rank: case for rank, member in self._members.items() if (case := self._case(rank, member))}
         slow = len(cases) + len(self.present)
         if not cases or slow > max(1, len(self._members) // AT_MOST):
@@ -214,76 +289,80 @@ class StragglerDetector:
         return [straggler for rank in cases if (straggler := self._members[rank].named)]
 
     def _case(self, rank: str, member: _Member) -> _Case | None:
-        if member.recent[-1] < LOW or member.named is not None:
+        if member.named is not None or member.smooth < LEAST / 2:
             return None
-        cases = (self._case_of(rank, member, count) for count in LOW_ALLOWED)
+        spans = (LONG,) if len(self._members) < FEW or rank == FIRST else (SHORT, LONG)
+        cases = (self._case_of(rank, member, span) for span in spans)
         return next((case for case in cases if case is not None), None)
 
-    def _case_of(self, rank: str, member: _Member, count: int) -> _Case | None:
-        """By the newest *count* windows."""
-        needs_more = len(self._members) < FEW or rank == FIRST
-        if len(member.recent) < count or (count < IN_A_ROW_AT_MOST and needs_more):
+    def _case_of(self, rank: str, member: _Member, span: Span) -> _Case | None:
+        count, pause = span.windows(self._seconds)
+        if len(member.recent) < count:
             return None
-        newest = [*member.recent][-count:]
-        if median(newest) < LEAST:
+        newest = [*islice(member.recent, len(member.recent) - count, None)]
+        if fmean(newest) < LEAST:
             return None  # first: most of the time no rank is slow, and the past is long
-        before = member.before(count)
-        if len(before) >= FLOOR:
-            return self._by_own_past(newest, before)
-        return self._by_peers(rank, newest, before)
-
-    def _by_own_past(self, newest: Sequence[float], before: Sequence[float]) -> _Case | None:
-        """Its excess has risen. One that usually works less than its peers must be slower than they are."""
-        usual = max(0.0, median(before))
-        if not self._is_high(newest, usual):
-            return None
-        rise, (_, spread) = median(newest) - usual, _centre(_moving_means(before, len(newest)))
-        if rise < APART * spread:
-            return None
-        return _Case(rise, usual, from_start=False, confidence=0.9 if len(self._members) >= FEW else 0.6)
-
-    def _is_high(self, newest: Sequence[float], usual: float) -> bool:
-        """Whether windows show the steady excess of a straggler."""
+        beside = _least_beside(newest, pause)
+        blocks = ceil(count * self._seconds / max(BLOCK, self._seconds))
+        if len(member.past) - blocks < FLOOR:
+            return self._by_peers(rank, newest, beside, blocks, count - pause)
+        usual = max(0.0, member.short_usual(blocks) if span is SHORT else member.usual_before(blocks))
         middle = median(newest) - usual
-        if middle < LEAST:
-            return False
-        about = max((1 - STEADY) * middle, NOISE_ALLOWED * self._noise)
-        low = sum(excess - usual < middle - about for excess in newest)
-        high = sum(excess - usual > middle + about for excess in newest)
-        clear = IN_NOISE if len(newest) == IN_A_ROW_AT_MOST else CLEAR
-        is_steady = low <= LOW_ALLOWED[len(newest)] and high <= len(newest) // HIGH_ALLOWED
-        return is_steady and middle >= clear * self._noise and self._lasts(newest, usual, middle)
+        if min(beside - usual, middle) < LEAST:
+            return None
+        spread = self._spread(member, span, blocks)
+        if span is SHORT:
+            spread *= sqrt(max(BLOCK, self._seconds) / ((count - pause) * self._seconds))
+        if beside - usual < span.apart * max(spread, LEAST_SPREAD):
+            return None
+        confidence = 0.9 if len(self._members) >= FEW else 0.6
+        return _Case(middle, usual, from_start=False, confidence=confidence)
 
-    def _lasts(self, newest: Sequence[float], usual: float, middle: float) -> bool:
-        """Whether it is high beside any pause, too: a pause and some noise before or after it look steady."""
-        for begin in range(len(newest) - PAUSE + 1):
-            beside = [*newest[:begin], *newest[begin + PAUSE :]]
-            least = max(BESIDE_PAUSE * middle, CLEAR_BESIDE_PAUSE * self._noise / sqrt(len(beside)))
-            if fmean(beside) - usual < least:
-                return False
-        return True
+    def _spread(self, member: _Member, span: Span, blocks: int) -> float:
+        """One that usually works less than its peers must be slower than they are, so what it does counts as much."""
+        if span not in self._pooled:
+            known = [each for each in islice(self._members.values(), POOLED) if len(each.past) - blocks >= FLOOR]
+            self._pooled[span] = median(_spread_of(each, span, blocks) for each in known or [member])
+        own, pooled = _spread_of(member, span, blocks), self._pooled[span]
+        return own if own > WIDER * pooled else pooled
 
-    def _by_peers(self, rank: str, newest: Sequence[float], before: Sequence[float]) -> _Case | None:
+    def _age_pooled(self) -> None:
+        """What is pooled is worked out anew when a further block may be over."""
+        self._pooled_for += self._seconds
+        if self._pooled_for >= BLOCK:
+            self._pooled.clear()
+            self._pooled_for = 0.0
+
+    def _by_peers(self, rank: str, newest: Sequence[float], beside: float, blocks: int, count: int) -> _Case | None:
         """Its past is too short to judge by, and it stands out from its peers."""
-        if len(self._members) < FEW or rank == FIRST or not self._is_high(newest, 0.0):
+        if len(self._members) < FEW or rank == FIRST:
             return None
-        usual = median(before or newest)
-        is_new = usual < LOW
-        from_start = self._names_from_start and median([*before, *newest]) >= LEAST
-        windows = [*self._windows][-len(newest) :]
-        _, spread = _centre([fmean(w.shares[peer].busy for w in windows) for peer in self._members if peer != rank])
-        if not (is_new or from_start) or median(newest) < APART * spread:
+        member = self._members[rank]
+        is_new = len(member.past) > blocks and member.usual_before(blocks) < LOW
+        usual = max(0.0, member.usual_before(blocks)) if is_new else 0.0
+        middle = median(newest) - usual
+        if not (is_new or self._names_from_start) or min(beside - usual, middle) < LEAST_FROM_START:
             return None
-        return _Case(median(newest), 0.0, from_start=not is_new, confidence=0.8 if is_new else 0.6)
+        others = [
+            fmean([*each.recent][-len(newest) :]) - (each.usual_before(blocks) if is_new else 0.0)
+            for name, each in islice(self._members.items(), POOLED)
+            if name != rank and (is_new or name != FIRST) and each.recent
+        ]
+        of_peers = max(sqrt(fmean(each * each for each in others)) if others else 0.0, LEAST_SPREAD)
+        apart = APART_FROM_PEERS if len(others) >= ENOUGH else APART_FROM_FEW
+        if beside - usual < max(apart * of_peers, SHORT.apart * self._noise / sqrt(count)):
+            return None
+        return _Case(middle, usual, from_start=not is_new, confidence=0.8 if is_new else 0.6)
 
     def _straggler(self, rank: str, case: _Case, at: datetime) -> Straggler:
-        recent = [*self._windows][-IN_A_ROW:]
+        since = self._since(rank, case)
+        recent = [window for window in self._windows if window.end > since]
         own = _mean_share(window.shares[rank] for window in recent)
         peers = [_mean_share(window.shares[peer] for window in recent) for peer in self._members if peer != rank]
         return Straggler(
             rank=rank,
             slower=case.excess / (1 - min(case.excess, 0.9)),
-            since=self._since(rank, case.usual),
+            since=since,
             seen_at=at,
             ran=own.ran,
             starved=own.starved,
@@ -295,15 +374,27 @@ class StragglerDetector:
             confidence=case.confidence,
         )
 
-    def _since(self, rank: str, usual: float) -> datetime:
-        """The beginning of the first window of those in a row. One low window between high ones does not count."""
-        since, low = self._windows[-1].begin, 0
-        for window, excess in zip(reversed(self._windows), reversed(self._members[rank].recent), strict=True):
-            low = 0 if excess - usual >= LOW else low + 1
-            if low > 1:
-                break
-            since = since if low else window.begin
+    def _since(self, rank: str, case: _Case) -> datetime:
+        """The begin of the newest windows that are most likely those of its rise: the change point."""
+        member, middle = self._members[rank], case.usual + case.excess / 2
+        best, total, since = 0.0, 0.0, self._windows[-1].begin
+        begins = {window.end: window.begin for window in self._windows}
+        for excess, end in zip(reversed(member.recent), reversed(member.ends), strict=True):
+            total += excess - middle
+            if total > best:
+                best, since = total, begins.get(end, since)
         return since
+
+
+def _spread_of(member: _Member, span: Span, blocks: int) -> float:
+    return member.short_spread(blocks) if span is SHORT else member.long_spread(blocks)
+
+
+def _least_beside(values: Sequence[float], pause: int) -> float:
+    """The least mean of *values* without any *pause* in a row of them."""
+    sums = [0.0, *accumulate(values)]
+    most = max(after - before for before, after in zip(sums, sums[pause:], strict=False))
+    return (sums[-1] - most) / (len(values) - pause)
 
 
 def _moving_means(values: Sequence[float], width: int) -> list[float]:
@@ -327,7 +418,7 @@ def excesses(busy: Mapping[str, float]) -> dict[str, float]:
 def _centre(values: Collection[float]) -> tuple[float, float]:
     """The median, and the standard deviation by the median of the deviations: few odd values change neither."""
     middle = median(values)
-    return middle, max(LEAST_SPREAD, NORMAL * median(abs(value - middle) for value in values))
+    return middle, NORMAL * median(abs(value - middle) for value in values)
 
 
 def _mean_share(shares: Iterable[WorkShare]) -> WorkShare:

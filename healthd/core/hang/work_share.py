@@ -15,10 +15,8 @@ from typing import NamedTuple
 from healthd.core.hang.samples import SampleRing
 from healthd.core.hang.silence import GangRhythm
 
-SHORTEST = timedelta(seconds=15)
-"""Of a window: shorter ones show a single collection of garbage."""
-STEPS = 3
-"""Periods of the gang that a window has at least."""
+SHORTEST = timedelta(seconds=5)
+"""Of a window. Short ones tell a pause from what was before and after it."""
 SAMPLED = 0.8
 """Of the seconds of a window that must have been sampled in every member."""
 
@@ -61,7 +59,7 @@ class ShareWindows:
         """The window that ends now. None: it is not over, or some member was sampled in too little of it."""
         if self._begin is None or at < self._begin:
             self._begin = at
-        length = max(SHORTEST, STEPS * timedelta(seconds=gang.period))
+        length = max(SHORTEST, timedelta(seconds=gang.period))
         if at - self._begin < length:
             return None
         begin, self._begin = self._begin, at

@@ -15,8 +15,12 @@ from typing import NamedTuple
 
 from healthd.core.api.health import LARGEST_RATE, LONGEST_WINDOW, MOST_WINDOWS, PodWork
 from healthd.core.hang.samples import SampleRing
-from healthd.core.hang.work_share import SAMPLED, SHORTEST, STEPS
+from healthd.core.hang.work_share import SAMPLED
 
+SHORTEST = timedelta(seconds=15)
+"""Of a window: few of them are published."""
+STEPS = 3
+"""Periods of the gang that a window has at least."""
 SMALL = 0.005
 """Shares of waiting below it are published as 0."""
 MUCH_SHORTER = 4

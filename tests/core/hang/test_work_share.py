@@ -33,9 +33,9 @@ def windows_of(seconds: int, *ranks: Rank) -> list[ShareWindow]:
 
 
 def test_a_window_has_the_shares_of_every_rank() -> None:
-    first, _ = windows_of(31, works(0.5), works(0.2, starved=0.3))
+    first, _ = windows_of(11, works(0.5), works(0.2, starved=0.3))
 
-    assert first.end - first.begin == timedelta(seconds=15)
+    assert first.end - first.begin == timedelta(seconds=5)
     assert first.shares["0"] == pytest.approx(WorkShare(0.5, 0.0), abs=1e-6)
     assert first.shares["1"] == pytest.approx(WorkShare(0.2, 0.3), abs=1e-6)
 
@@ -43,7 +43,7 @@ def test_a_window_has_the_shares_of_every_rank() -> None:
 def test_a_window_in_which_a_rank_could_not_be_sampled_is_left_out() -> None:
     lost: Rank = lambda second: works()(second) if not 5 < second < 12 else None  # noqa: E731
 
-    assert [window.begin for window in windows_of(31, works(), lost)] == [START + 15 * SECOND]
+    assert [window.begin for window in windows_of(21, works(), lost)] == [START, START + 15 * SECOND]
 
 
 def test_where_the_kernel_does_not_count_there_is_no_window() -> None:
