@@ -176,6 +176,11 @@ class _Member:
         """In the blocks before the *newest*."""
         return median([*self.past][:-newest] or [0.0])
 
+    def just_before(self, newest: int) -> float:
+        """In the windows before the *newest*. Where they are too few, it has always been so."""
+        windows = [*self.recent][:-newest]
+        return median(windows) if len(windows) >= LEAST_WINDOWS else LEAST
+
     def short_usual(self, newest: int) -> float:
         """What is to be expected of it now, by the blocks before the *newest*."""
         before = [*self.past][:-newest]
@@ -338,8 +343,9 @@ class StragglerDetector:
         if len(self._members) < FEW or rank == FIRST:
             return None
         member = self._members[rank]
-        is_new = len(member.past) > blocks and member.usual_before(blocks) < LOW
-        usual = max(0.0, member.usual_before(blocks)) if is_new else 0.0
+        before = member.usual_before(blocks) if len(member.past) > blocks else member.just_before(len(newest))
+        is_new = before < LOW
+        usual = max(0.0, before) if is_new else 0.0
         middle = median(newest) - usual
         if not (is_new or self._names_from_start) or min(beside - usual, middle) < LEAST_FROM_START:
             return None

@@ -97,6 +97,16 @@ def test_a_rank_that_is_slow_from_the_start_is_named_with_less_confidence() -> N
     assert straggler.confidence < 0.7
 
 
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_a_rank_that_becomes_slow_a_minute_after_the_start_was_not_so_from_the_start(ranks: int) -> None:
+    gang = Comparison(timedelta(seconds=5))
+    gang.add(A_MINUTE, {str(rank): 0.5 for rank in range(ranks)})
+
+    (straggler,) = gang.add(2 * A_MINUTE, slow(3, 0.2, ranks))
+
+    assert (straggler.rank, straggler.from_start) == ("3", False)
+
+
 def test_rank_0_that_does_more_from_the_start_is_not_named() -> None:
     assert Comparison().add(4 * AN_HOUR, slow(0, 0.2)) == []
 
