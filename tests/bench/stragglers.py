@@ -23,12 +23,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from math import exp, lgamma, log
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from healthd.core.hang.stragglers import Straggler
+from healthd.core.reliability.distributions import regularised_gamma
 from tests.bench._figures import machine, spread
 from tests.bench._straggler_model import A_DAY, OF_PODS, RANKS, WINDOW, Gang, PodGang, Slow, reported
 from tests.bench.hangs import events, time_of
@@ -116,19 +116,15 @@ def _shares(times: Sequence[float]) -> dict[str, float]:
 def poisson_interval(count: int) -> tuple[float, float]:
     """The means between which *count* events are no surprise, with 95 % confidence."""
 
-    def at_most(events: int, mean: float) -> float:
-        return sum(exp(-mean + each * log(mean) - lgamma(each + 1)) for each in range(events + 1))
-
-    def where(is_above: Callable[[float], bool]) -> float:
-        low, high = 1e-9, 10.0 * count + 20.0
+    def quantile(shape: int, chance: float) -> float:
+        low, high = 0.0, 10.0 * shape + 20.0
         for _ in range(60):
             middle = (low + high) / 2
-            low, high = (low, middle) if is_above(middle) else (middle, high)
+            low, high = (low, middle) if regularised_gamma(shape, middle) >= chance else (middle, high)
         return high
 
-    side = 0.05 if count == 0 else 0.025  # of none there is only an upper limit
-    least = where(lambda mean: 1 - at_most(count - 1, mean) >= side) if count else 0.0
-    return least, where(lambda mean: at_most(count, mean) <= side)
+    side = 0.025 if count else 0.05  # of none there is only an upper limit
+    return quantile(count, side) if count else 0.0, quantile(count + 1, 1 - side)
 
 
 def _gang(seed: int, drift: float, *, pods: bool) -> Gang:

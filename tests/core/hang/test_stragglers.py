@@ -173,13 +173,21 @@ def test_a_rank_that_is_over_is_not_named_again_by_the_windows_of_before() -> No
     assert over.ended_at
 
 
-def test_a_save_of_rank_0_each_two_minutes_is_no_straggler() -> None:
-    """Windows in which the others wait for a part of the time are no steps of rank 0."""
+def test_a_rank_that_was_slow_for_hours_is_named_again_when_it_is_slow_again() -> None:
+    """What it did meanwhile has not become usual."""
     gang = run()
-    for _ in range(30):
-        assert gang.add(2 * A_MINUTE, EVEN) == []
-        assert gang.add(4, {str(rank): 0.9 if rank == 0 else 0.05 for rank in range(8)}) == []
-        assert gang.add(1, {str(rank): 0.6 if rank == 0 else 0.3 for rank in range(8)}) == []
+    assert ranks_of(gang.add(120 * A_MINUTE, slow(3, 0.2))) == ["3"]
+    gang.add(2 * A_MINUTE, EVEN)
+
+    assert ranks_of(gang.add(4 * A_MINUTE, slow(3, 0.2))) == ["3"]
+
+
+def test_rank_0_that_evaluates_for_a_part_of_each_window_is_no_straggler() -> None:
+    """The others wait then, and do less than usual for it."""
+    gang = run()
+
+    assert gang.add(4 * A_MINUTE, {str(rank): 0.6 if rank == 0 else 0.35 for rank in range(8)}) == []
+    assert gang.add(10 * A_MINUTE, EVEN) == []
 
 
 @pytest.mark.parametrize("seconds", [5.0, 15.0, 30.0, 60.0, 120.0])
