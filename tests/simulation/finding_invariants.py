@@ -124,6 +124,8 @@ class FindingInvariants:
         """What would have been seen had no dial ever erred; None: none has."""
         self._witnesses: dict[str, Witnesses] = {}
         """By finding, since the last repair."""
+        self._asked_before: set[str] = set()
+        """Findings of which a witness that is not known any more took the node out: only a repair ends them."""
         self._stood: Sequence[Finding] | None = None
         """What was last seen to stand rightly, since the last repair."""
         self._stamp = ""
@@ -188,6 +190,8 @@ class FindingInvariants:
         for reported in by_any:
             self._was_bad[reported] = max(sample.at, self._was_bad.get(reported, sample.at))
         new = _standing(after)
+        for finding in _standing(before).values():  # what a new agent was shown has not stood before any sample yet
+            self._note_asked(finding)
         if after != before:
             self._check_change(_standing(before), new, by_any, now)
         self._check_reported(by_both, new)
@@ -227,10 +231,16 @@ class FindingInvariants:
         """Who witnessed it. An agent that begins anew may know of a finding no more than its node's quarantine says."""
         if finding.cleared_at is not None:
             self._witnesses.pop(finding.id, None)
+            self._asked_before.discard(finding.id)
             return
+        self._note_asked(finding)
         known = self._witnesses.get(finding.id)
         rules = {finding.rule, *finding.also} | (known.rules if known else set())
         self._witnesses[finding.id] = Witnesses(rules, finding.last_at)
+
+    def _note_asked(self, finding: Finding) -> None:
+        if finding.quarantines and not any(_takes_out(rule) for rule in (finding.rule, *finding.also)):
+            self._asked_before.add(finding.id)
 
     def quarantined(self, finding: str) -> None:
         """The agent took its node out for *finding*."""
@@ -292,8 +302,8 @@ class FindingInvariants:
         self._expect(14, bad <= reported, f"{sorted(bad - reported)} are bad, and nobody says so")
 
     def _check_not_over(self, finding: Finding, now: datetime) -> None:
-        if finding.quarantines and not any(_takes_out(rule) for rule in (finding.rule, *finding.also)):
-            return  # another witness asked for that in an earlier life, which only a repair ends
+        if finding.quarantines and finding.id in self._asked_before:
+            return
         parts = set(finding.parts)
         for rule in (finding.rule, *finding.also):
             needs = _needs(finding, rule)
