@@ -86,6 +86,10 @@ def test_a_gang_whose_second_stop_a_person_deleted_is_not_started_as_the_same_at
     assert not run(6100010972).broken
 
 
+def test_a_gang_whose_record_is_made_again_from_before_a_second_stop_is_not_started_as_the_same_attempt() -> None:
+    assert not run(8100029603).broken
+
+
 def test_a_planned_restart_waits_after_a_recovery_that_the_cache_has_not_seen() -> None:
     assert not run(6200021624).broken
 

@@ -175,9 +175,12 @@ def _stopped_since(s: Situation, *, has_run: bool) -> Decision | None:
 
 def _has_run(s: Situation) -> bool:
     """
-    Whether it was stopped since its start: its controller has not done all of that yet, or a member has ended or will.
-    Of a start in several writes the first members live.
+    Whether it was stopped since its start, and not only half started. Where one write gives it the attempt and lets it
+    run, its start was whole. In a queue two writes do that: then its controller has not done all of the stop yet, or a
+    member has ended or will.
     """
+    if not s.root.queue:
+        return True
     placed = [pod for pod in members(s.view) if pod.spec.node_name]
     return not s.root.stopped or any(is_terminal(pod) or pod.metadata.deletion_timestamp is not None for pod in placed)
 

@@ -228,12 +228,22 @@ def test_no_gang_begins_at_step_0_of_which_a_step_was_seen_after_a_fresh_start_w
 
 
 @pytest.mark.parametrize("begun", [[], [a_restarted(0, "node-0")]], ids=["no member yet", "the launcher is missing"])
-def test_a_start_of_which_only_the_first_write_was_done_is_completed(begun: list[Pod]) -> None:
+def test_a_start_in_a_queue_of_which_only_the_first_write_was_done_is_completed(begun: list[Pod]) -> None:
     placed = a_recovery_in(Phase.STARTING, pods=PROVEN, placement={"0": "node-0", "1": "node-1"}, phase_since=NOW)
 
-    [start] = decided(placed, a_root(attempt=1, **STOPPED), pods=begun).actions
+    [start] = decided(placed, a_root(attempt=1, queue="team-a", **STOPPED), pods=begun).actions
 
     assert isinstance(start, StartGang)
+
+
+def test_a_gang_that_was_stopped_again_and_whose_pods_are_gone_is_not_started_as_the_same_attempt() -> None:
+    """As in seed 8100029603: a person deleted the record, and a cache from before the second stop made it again."""
+    placed = a_recovery_in(Phase.STARTING, pods=PROVEN, placement={"0": "node-0", "1": "node-1"}, phase_since=NOW)
+
+    record = decided(placed, a_root(attempt=1, **STOPPED)).record
+
+    assert record is not None
+    assert (record.phase, record.attempt) == (Phase.STOPPING, 2)
 
 
 def test_a_bad_node_that_could_not_be_quarantined_holds_the_recovery_and_the_gang_runs_on() -> None:
