@@ -25,7 +25,7 @@ import msgspec
 
 from healthd.agent.pod_witness import DEADLINE_S, NOT_READABLE, PATIENCE_S, received
 from healthd.core.api.health import MOST_RHYTHMS, PodProcess
-from healthd.core.hang.pod_evidence import published_process
+from healthd.core.hang.suspects.pod_evidence import published_process
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.pods import PodFolders, ranks_of_pods
 from healthd.probes.pod_processes import PodProcesses

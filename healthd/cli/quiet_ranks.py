@@ -9,10 +9,10 @@ from healthd.cli.listing import read_gangs
 from healthd.cli.target.target import Target
 from healthd.cluster.port import Forbidden, NotFound
 from healthd.core.api import Node, NodeHealth
-from healthd.core.hang.evidence import RankEvidence
-from healthd.core.hang.vote import vote
+from healthd.core.hang.suspects.evidence import RankEvidence
+from healthd.core.hang.suspects.vote import vote
 from healthd.core.recovery.gang import GangView, Root
-from healthd.core.recovery.gang_silence import quiet_ranks
+from healthd.core.recovery.hangs.gang_silence import quiet_ranks
 from healthd.core.report.hang_text import hang_lines
 
 

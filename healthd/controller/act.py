@@ -30,7 +30,6 @@ from healthd.core.api import (
 from healthd.core.api.pod_packs import TooManyPods
 from healthd.core.node.check_pods import NAMESPACE
 from healthd.core.patches import changes
-from healthd.core.recovery import spares
 from healthd.core.recovery.actions import (
     Action,
     ClaimSpare,
@@ -42,8 +41,9 @@ from healthd.core.recovery.actions import (
     StopGang,
 )
 from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.nodes import spares
+from healthd.core.recovery.nodes.spares import KeepSpare, ReturnSpare, SettleSpare
 from healthd.core.recovery.recovery_status import dressed, label_value
-from healthd.core.recovery.spares import KeepSpare, ReturnSpare, SettleSpare
 from healthd.gangs.adapter import GangAdapter
 
 log = structlog.get_logger()

@@ -49,11 +49,11 @@ from healthd.core.api.model import ENDED, CauseKind, Phase
 from healthd.core.node.check_pods import is_check
 from healthd.core.recovery.fence import is_another_boot
 from healthd.core.recovery.gang import GangView, Root, members
+from healthd.core.recovery.nodes.replacement_nodes import deserted, occupant, refused
+from healthd.core.recovery.nodes.spares import is_spare
+from healthd.core.recovery.phases.stopping import will_report
 from healthd.core.recovery.rebuilding import roots_of
 from healthd.core.recovery.recovery_status import label_value
-from healthd.core.recovery.replacement_nodes import deserted, occupant, refused
-from healthd.core.recovery.spares import is_spare
-from healthd.core.recovery.stopping import will_report
 from healthd.gangs.adapter import GangAdapter
 
 log = structlog.get_logger()

@@ -21,8 +21,8 @@ from healthd.core.config import HangPolicy
 from healthd.core.hang.describe import why_hang
 from healthd.core.hang.silence import Silence
 from healthd.core.recovery.gang import Root
-from healthd.core.recovery.silence_record import members_of, next_record, what_follows
-from healthd.core.recovery.suspicion import again_text
+from healthd.core.recovery.hangs.silence_record import members_of, next_record, what_follows
+from healthd.core.recovery.hangs.suspicion import again_text
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import NORMAL, WARNING, Announce, about_gang
 

@@ -23,16 +23,16 @@ from healthd.core.api import Cause, GangRef, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.config import Config
 from healthd.core.config.gangs import SilenceMode, StragglerMode
-from healthd.core.hang.stragglers import Straggler
+from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.node.reporting import silence
-from healthd.core.recovery import foreign_signs
 from healthd.core.recovery.decide import stopped_at
 from healthd.core.recovery.faults import find_faults
 from healthd.core.recovery.gang import GangView, Root
-from healthd.core.recovery.gang_silence import ObservedSilence, mode_of, observed_silence, to_restart_for
-from healthd.core.recovery.gang_stragglers import straggler_mode_of
+from healthd.core.recovery.hangs.gang_silence import ObservedSilence, mode_of, observed_silence, to_restart_for
+from healthd.core.recovery.hangs.gang_stragglers import straggler_mode_of
+from healthd.core.recovery.hangs.suspicion import waits_in_same_place
+from healthd.core.recovery.nodes import foreign_signs
 from healthd.core.recovery.planned.slow_nodes import left_slow, to_swap_for
-from healthd.core.recovery.suspicion import waits_in_same_place
 
 MAY_BE_HARDWARE = frozenset({Phase.STOPPING, Phase.FENCING, Phase.CHOOSING})
 """Phases in which the cause is not yet settled."""

@@ -41,10 +41,11 @@ from healthd.controller.schedule import RETRY, SOON, Schedule
 from healthd.core.api import LABEL_GANG, Cause, GangRef, Recovery
 from healthd.core.api.model import ENDED, CauseKind
 from healthd.core.config import Config
-from healthd.core.recovery import breaker, foreign_signs
+from healthd.core.recovery import breaker
 from healthd.core.recovery.actions import StartGang
 from healthd.core.recovery.decide import Decision, decide, open_recovery
 from healthd.core.recovery.gang import Root, RootOutcome, left_stopped
+from healthd.core.recovery.nodes import foreign_signs
 from healthd.core.recovery.planned.restarts import is_still_wanted
 from healthd.core.recovery.rebuilding import is_answered
 from healthd.core.recovery.recovery_status import label_value

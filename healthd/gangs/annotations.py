@@ -51,10 +51,10 @@ from healthd.core.api.save_stats import NO_SAVES, Saves
 from healthd.core.config import parse_duration
 from healthd.core.config.gangs import SilenceMode, StragglerMode
 from healthd.core.hang.silence import Silence
-from healthd.core.hang.stragglers import Straggler
+from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.recovery.gang import GangOptions, Root, StartHint
+from healthd.core.recovery.nodes.spares import reservation
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
-from healthd.core.recovery.spares import reservation
 from healthd.core.untrusted import LARGEST_GANG, InvalidText, number_or, read_json, read_number, read_text, shown
 
 V = TypeVar("V")

@@ -23,9 +23,9 @@ from healthd.core.hang.samples import Stall, Usage
 from healthd.core.hang.silence import GangRhythm, Silence
 from healthd.core.node.reporting import quiet_pods, write_at
 from healthd.core.recovery.gang import GangOptions, GangView
-from healthd.core.recovery.gang_silence import observed_silence, to_restart_for
+from healthd.core.recovery.hangs.gang_silence import observed_silence, to_restart_for
+from healthd.core.recovery.hangs.silence_record import next_record
 from healthd.core.recovery.progress import NO_PROGRESS, Progress, advance, has_rhythm, is_past_waiting
-from healthd.core.recovery.silence_record import next_record
 from tests.bench._job_model import Sample
 from tests.builders import a_node, a_nodehealth
 from tests.core.gangs import a_root

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from healthd.agent.rhythms import WITHIN
 from healthd.core.api.health import MOST_WINDOWS, PodWork
-from healthd.core.hang.gang_work import GangWork, RankWork
-from healthd.core.hang.stragglers import Straggler, StragglerDetector
-from healthd.core.hang.work_share import ShareWindow, WorkShare
+from healthd.core.hang.work.gang_work import GangWork, RankWork
+from healthd.core.hang.work.stragglers import Straggler, StragglerDetector
+from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 from healthd.core.node.reporting import WORK_AFTER, WORK_CHANGED_AFTER
 from healthd.core.node.work_changes import has_changed
 from tests.fakes import START

@@ -14,8 +14,8 @@ import random
 import time
 
 from healthd.core.api.recoveries import MOST_SUSPECTS
-from healthd.core.hang.evidence import Source
-from healthd.core.hang.vote import vote
+from healthd.core.hang.suspects.evidence import Source
+from healthd.core.hang.suspects.vote import vote
 from tests.core.hang.gangs import GPUS_A_NODE, Shape, stopped_gang
 
 

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from healthd.clock import SystemClock
-from healthd.core.hang.evidence import RankEvidence
-from healthd.core.hang.vote import vote
+from healthd.core.hang.suspects.evidence import RankEvidence
+from healthd.core.hang.suspects.vote import vote
 from healthd.probes.hang.network import read_networks
 from healthd.probes.hang.processes import read_processes
 from tests.bench._figures import machine, spread

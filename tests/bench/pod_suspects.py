@@ -32,9 +32,9 @@ from msgspec.structs import replace
 from healthd.agent.hang_evidence import answer
 from healthd.clock import SystemClock
 from healthd.core.api.health import MemberState, PodRhythm
-from healthd.core.hang.pod_evidence import pod_evidence
 from healthd.core.hang.pods import CHOOSE_EVERY, PodRhythms
-from healthd.core.hang.vote import vote
+from healthd.core.hang.suspects.pod_evidence import pod_evidence
+from healthd.core.hang.suspects.vote import vote
 from healthd.probes.pod_processes import CGROUPS, PodProcesses
 from healthd.probes.usage.pods import PodUsages
 from tests.bench._figures import machine, spread

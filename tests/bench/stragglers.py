@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from healthd.core.hang.stragglers import Straggler
+from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.reliability.distributions import regularised_gamma
 from tests.bench._figures import machine, spread
 from tests.bench._straggler_model import A_DAY, OF_PODS, RANKS, WINDOW, Gang, PodGang, Slow, reported

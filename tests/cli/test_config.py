@@ -32,8 +32,8 @@ from healthd.core.config import (
 )
 from healthd.core.diagnosis.findings.ledger import APP_WINDOW
 from healthd.core.recovery.breaker import MIN_UNHEALTHY_NODES, UNHEALTHY_WITHIN
+from healthd.core.recovery.nodes.replacement_nodes import SPARE_AFTER
 from healthd.core.recovery.progress import MIN_INTERVALS
-from healthd.core.recovery.replacement_nodes import SPARE_AFTER
 from healthd.core.recovery.resume_point import FIRST_BACKOFF
 from healthd.probes.host_root import HostRoot
 

@@ -28,10 +28,10 @@ from healthd.core.api import (
 from healthd.core.api.health import MemberState
 from healthd.core.api.model import Phase
 from healthd.core.api.save_stats import Save, Saves
-from healthd.core.hang.evidence import ProcessEvidence, RankEvidence, TaskState
 from healthd.core.hang.history import ActivityHistory, RankHistory
 from healthd.core.hang.silence import Silence, SilentMember
-from healthd.core.hang.vote import vote
+from healthd.core.hang.suspects.evidence import ProcessEvidence, RankEvidence, TaskState
+from healthd.core.hang.suspects.vote import vote
 from healthd.local.hang.record import HangRecord, encoded
 from healthd.local.state.folder import database
 from tests.builders import a_cause, a_job, a_node, a_recovery

@@ -11,7 +11,7 @@ from healthd.cluster.nodes import patch_node
 from healthd.cluster.port import Conflict
 from healthd.core.api import TAINT_QUARANTINED, Node, NodeManifest, ObjectMeta
 from healthd.core.node.quarantine import Record, cordon_patch, uncordon_patch
-from healthd.core.recovery.spares import Claim, claim_patch, return_patch, settle_patch
+from healthd.core.recovery.nodes.spares import Claim, claim_patch, return_patch, settle_patch
 from tests.agent.request_log import CountingCluster
 from tests.fakes import START, ManualClock, counting_uids
 

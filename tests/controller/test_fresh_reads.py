@@ -31,7 +31,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.health import MemberState, PodRhythm
 from healthd.core.api.model import CauseKind, Phase
-from healthd.core.recovery.stopping import OVERDUE
+from healthd.core.recovery.phases.stopping import OVERDUE
 from healthd.gangs import ADAPTERS
 from tests.builders import a_cause, a_job, a_node, a_nodehealth, a_pod, a_recovery
 from tests.core.gangs import a_recovery_in, a_root

@@ -36,7 +36,7 @@ from healthd.core.api import (
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.gang import Root, RootOutcome, no_sign
-from healthd.core.recovery.spares import Claim, is_spare, read_claim
+from healthd.core.recovery.nodes.spares import Claim, is_spare, read_claim
 from healthd.gangs import ADAPTERS
 from healthd.gangs.kinds import ALL
 from healthd.telemetry.isolation import Isolation

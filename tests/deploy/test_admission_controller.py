@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from healthd.core.api import ANNOTATION_BELOW_PEERS, Node, Taint, to_wire
-from healthd.core.recovery.spares import Claim, claim_patch, return_patch, settle_patch
+from healthd.core.recovery.nodes.spares import Claim, claim_patch, return_patch, settle_patch
 from tests.builders import a_node
 from tests.deploy.accounts import SYSTEM, Request, answer, refuser, token_of_controller
 from tests.deploy.verifier_pods import a_verifier

@@ -14,7 +14,7 @@ import yaml
 from healthd.checkpoints.latest import latest
 from healthd.cli.main import COMMANDS
 from healthd.core import api
-from healthd.core.recovery.foreign_signs import known_rows
+from healthd.core.recovery.nodes.foreign_signs import known_rows
 from tests.docs.page import KUBERNETES_PAGES, ROOT, manifests
 
 TEXTS = [*(page.text for page in KUBERNETES_PAGES), *manifests().values()]

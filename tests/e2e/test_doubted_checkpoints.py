@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from healthd.checkpoints.latest import DOUBTED
-from healthd.core.recovery.stopping import BAD_STATE
+from healthd.core.recovery.phases.stopping import BAD_STATE
 from tests.checkpoints.builders import safetensors_bytes
 from tests.e2e.driver import RunFolder
 

@@ -28,8 +28,8 @@ import msgspec
 import torch.distributed
 import torch.nn.parallel  # noqa: F401 - for all ranks
 
-from healthd.core.hang.evidence import Activity, ProcessEvidence, RankEvidence
-from healthd.core.hang.vote import vote
+from healthd.core.hang.suspects.evidence import Activity, ProcessEvidence, RankEvidence
+from healthd.core.hang.suspects.vote import vote
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.flight_recorder import read_flight_recorder
 from healthd.probes.hang.processes import read_processes

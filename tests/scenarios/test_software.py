@@ -15,7 +15,7 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.config import BreakerPolicy, HangPolicy, RecoveryPolicy
 from healthd.core.hang.silence import Silence
 from healthd.core.recovery.gang import WitnessReport
-from healthd.core.recovery.stopping import BAD_STATE
+from healthd.core.recovery.phases.stopping import BAD_STATE
 from tests.scenarios.scenario import Scenario
 
 

@@ -35,7 +35,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import Phase
 from healthd.core.node.pod_liveness import PodTasks
-from healthd.core.recovery.spares import is_ready
+from healthd.core.recovery.nodes.spares import is_ready
 from healthd.gangs import ADAPTERS
 from tests.simulation.ground_truth import GroundTruth, Write
 from tests.simulation.machines import Machine, Machines

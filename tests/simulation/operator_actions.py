@@ -24,7 +24,7 @@ from healthd.core.api import (
     Recovery,
 )
 from healthd.core.api.model import ENDED
-from healthd.core.recovery.spares import read_claim
+from healthd.core.recovery.nodes.spares import read_claim
 from tests.simulation.ground_truth import GroundTruth
 from tests.simulation.step_scheduler import at_once
 

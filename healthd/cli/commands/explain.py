@@ -30,8 +30,8 @@ from healthd.cluster.port import NotFound, Reader
 from healthd.core.api import Job, Node, NodeHealth, Recovery
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.checkpoint.restart_cost import Stake, at_stake
-from healthd.core.hang.evidence import RankEvidence
-from healthd.core.hang.straggler_text import straggler_lines
+from healthd.core.hang.suspects.evidence import RankEvidence
+from healthd.core.hang.work.straggler_text import straggler_lines
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.recovery_status import blamed, gang_text, kind_named
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER, Terms

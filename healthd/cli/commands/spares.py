@@ -20,7 +20,7 @@ from healthd.cli.target.target import add_target_arguments, open_target
 from healthd.clock import SystemClock
 from healthd.cluster.port import ClusterError, Forbidden, NotFound
 from healthd.core.api import ANNOTATION_CLAIM, HardwareHistory, MachineHistory, Node
-from healthd.core.recovery.spares import is_spare
+from healthd.core.recovery.nodes.spares import is_spare
 from healthd.core.reliability.fleet_rates import FleetRates, Rate, published_failures, published_repair, rates
 from healthd.core.reliability.history import is_away
 from healthd.core.reliability.spares_plan import MOST_NODES, Fleet, plan

@@ -9,7 +9,7 @@ from typing import Any
 from healthd.core.api.locations import parse_allowed
 from healthd.core.diagnosis.signals.tables import check_rule, known_rules, parse_limit
 from healthd.core.diagnosis.site_rules import check_reading, check_site_rule, check_tier, parse_pattern, parse_tier
-from healthd.core.recovery.foreign_signs import check_name, parse_row
+from healthd.core.recovery.nodes.foreign_signs import check_name, parse_row
 from healthd.telemetry.address import parse_address
 
 

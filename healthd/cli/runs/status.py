@@ -26,7 +26,7 @@ from healthd.core.checkpoint.restart_cost import at_stake, cost_lines
 from healthd.core.node.quarantine import read_record, repaired_at
 from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.gang import RootOutcome, attempt_of, index_of, is_terminal
-from healthd.core.recovery.spares import is_spare
+from healthd.core.recovery.nodes.spares import is_spare
 from healthd.core.recovery.terms import ONE_SERVER
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE

@@ -23,12 +23,12 @@ from healthd.cluster.port import Cluster, ClusterError, Forbidden, Invalid, NotF
 from healthd.controller.cache.cluster_state import ClusterState
 from healthd.core.api import ANNOTATION_STRAGGLERS
 from healthd.core.config import HangPolicy
-from healthd.core.hang.gang_work import GangWork
-from healthd.core.hang.straggler_text import minutes, sentence_of
-from healthd.core.hang.stragglers import Straggler
+from healthd.core.hang.work.gang_work import GangWork
+from healthd.core.hang.work.straggler_text import minutes, sentence_of
+from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.printable import printable
 from healthd.core.recovery.gang import GangView, Root
-from healthd.core.recovery.gang_stragglers import (
+from healthd.core.recovery.hangs.gang_stragglers import (
     explained,
     is_compared,
     next_record,

@@ -30,7 +30,7 @@ from healthd.core.config import Config
 from healthd.core.node.quarantine import read_record
 from healthd.core.phrases import some
 from healthd.core.recovery.gang import LastCheck
-from healthd.core.recovery.wanted_spares import needs_a_spare, wanted_spares
+from healthd.core.recovery.nodes.wanted_spares import needs_a_spare, wanted_spares
 from healthd.core.remediation.actions import DeleteCheck, StartCheck
 from healthd.core.remediation.node_check import RESOURCE, checked_attempt, leftovers_of, running_spare_check, spare_seen
 from healthd.core.remediation.occupants import users_of

@@ -13,9 +13,9 @@ from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.describe import describe
 from healthd.core.hang.silence import Silence
 from healthd.core.recovery.gang import GangView, Root
-from healthd.core.recovery.gang_silence import mode_of
+from healthd.core.recovery.hangs.gang_silence import mode_of
+from healthd.core.recovery.hangs.silence_record import confirmed_silence, members_of, open_silence, what_follows
 from healthd.core.recovery.recovery_status import gang_text
-from healthd.core.recovery.silence_record import confirmed_silence, members_of, open_silence, what_follows
 from healthd.core.shell_words import shell_word
 
 

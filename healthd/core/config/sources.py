@@ -107,7 +107,7 @@ class ForeignPolicy(Policy, frozen=True, kw_only=True):
     """
     What other detectors say about a node: its readiness, and the conditions, taints and labels of NVSentinel, EKS, GKE,
     AKS, node-problem-detector, the autoscalers and others. Such a sign restarts gangs away from the node, or only keeps
-    new ones off; it never cordons. `healthd/core/recovery/foreign_signs.json` has the rows.
+    new ones off; it never cordons. `healthd/core/recovery/nodes/foreign_signs.json` has the rows.
     """
 
     enabled: Annotated[

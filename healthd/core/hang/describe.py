@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from healthd.core.api.health import MemberState
 from healthd.core.hang.silence import Silence, SilentMember
-from healthd.core.hang.vote import HangLocation
+from healthd.core.hang.suspects.vote import HangLocation
 from healthd.core.printable import printable
 
 MOST_RANKS = 8

@@ -16,10 +16,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from healthd.core.hang.evidence import Count
 from healthd.core.hang.rhythm import Activity, Rhythm, classify
 from healthd.core.hang.samples import KEPT, Rates, SampleRing
 from healthd.core.hang.silence import GangRhythm, Silence
+from healthd.core.hang.suspects.evidence import Count
 from healthd.core.untrusted import Moment
 
 HIGHEST = 7

@@ -16,7 +16,7 @@ from healthd.core.hang.past import Past
 from healthd.core.hang.rhythm import WINDOW
 from healthd.core.hang.samples import Rates, Stall, Usage
 from healthd.core.hang.silence import GangRhythm, Silence
-from healthd.core.hang.work_windows import WorkWindows
+from healthd.core.hang.work.work_windows import WorkWindows
 
 SAMPLE_EVERY = timedelta(seconds=1)
 CHOOSE_EVERY = timedelta(seconds=15)

@@ -31,7 +31,7 @@ WORK_CHANGED_AFTER = timedelta(seconds=30)
 """The same while a pod works more or less than minutes before: one of its gang may have become slow."""
 RENEW_AFTER = timedelta(minutes=1)
 """Between two writes while a pod is quiet. Nothing takes back what an agent said that has died: a gang is restarted
-only for what was said lately (`core.recovery.gang_silence.FRESH`)."""
+only for what was said lately (`core.recovery.hangs.gang_silence.FRESH`)."""
 RENEWED_FOR = timedelta(minutes=15)
 """How long a silence is renewed after it was longer than its rhythm allows: many pods of a cluster fall idle."""
 CURSOR_AFTER = timedelta(minutes=1)

@@ -21,13 +21,13 @@ from healthd.core.api import Node, NodeHealth, Recovery, RecoveryStatus
 from healthd.core.api.model import BreakerTrigger, Hold, Phase, Verdict
 from healthd.core.config import BreakerPolicy
 from healthd.core.node.quarantine import read_record
-from healthd.core.recovery.came_back import CAME_BACK
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.fence import CLOCKS_DIFFER
 from healthd.core.recovery.gang import UNREADABLE
+from healthd.core.recovery.hangs.suspicion import SAME_PLACE
+from healthd.core.recovery.nodes.came_back import CAME_BACK
+from healthd.core.recovery.nodes.spares import is_ready
 from healthd.core.recovery.planned.restarts import is_planned
-from healthd.core.recovery.spares import is_ready
-from healthd.core.recovery.suspicion import SAME_PLACE
 from healthd.core.recovery.terms import KUBERNETES, Terms
 
 OPEN = "the breaker is open"

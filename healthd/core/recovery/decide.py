@@ -23,14 +23,14 @@ from msgspec.structs import replace
 from healthd.core.api import Cause, GangRef, ObjectMeta, Recovery, RecoverySpec
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
-from healthd.core.recovery.fencing import fencing
 from healthd.core.recovery.gang import UNREADABLE, GangView, Root, RootOutcome
+from healthd.core.recovery.phases.fencing import fencing
+from healthd.core.recovery.phases.planning import choosing, reserving
+from healthd.core.recovery.phases.starting import confirming, starting
+from healthd.core.recovery.phases.stepping_aside import stepped_aside
+from healthd.core.recovery.phases.stopping import detected, stopping
 from healthd.core.recovery.planned.growth import recorded
-from healthd.core.recovery.planning import choosing, reserving
 from healthd.core.recovery.situation import Decision, Situation, begin, enter, stopped_at
-from healthd.core.recovery.starting import confirming, starting
-from healthd.core.recovery.stepping_aside import stepped_aside
-from healthd.core.recovery.stopping import detected, stopping
 from healthd.core.untrusted import number_or
 
 __all__ = ["Decision", "Situation", "decide", "open_recovery", "stopped_at"]

@@ -31,8 +31,8 @@ from healthd.core.api.model import Phase
 from healthd.core.api.save_stats import NO_SAVES, Saves
 from healthd.core.config.gangs import SilenceMode, StragglerMode
 from healthd.core.hang.silence import Silence
-from healthd.core.hang.stragglers import Straggler
-from healthd.core.recovery.foreign_signs import Sign
+from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.recovery.nodes.foreign_signs import Sign
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.core.recovery.terms import KUBERNETES, Terms
 from healthd.core.untrusted import LARGEST_GANG, number_or
@@ -366,7 +366,7 @@ class GangView(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, Node] = msgspec.field(default_factory=dict)
     health: Mapping[str, NodeHealth] = msgspec.field(default_factory=dict)
     sign_on: Callable[[str], Sign | None] = no_sign
-    """The strongest sign of another detector on a node (`core.recovery.foreign_signs.reader`)."""
+    """The strongest sign of another detector on a node (`core.recovery.nodes.foreign_signs.reader`)."""
     busy: Collection[str] = ()
     """Nodes with members of gangs that have not ended: as spares they are the last choice, whatever the labels say."""
     occupied: Mapping[str, str] = msgspec.field(default_factory=dict)

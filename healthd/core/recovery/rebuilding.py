@@ -21,9 +21,9 @@ from healthd.core.api.model import Phase
 from healthd.core.recovery.actions import ClaimSpare, MakeRoot, RemoveRoot
 from healthd.core.recovery.faults import FAULT_AFTER, blames_node, may_have_ended
 from healthd.core.recovery.gang import Failure, Root, RootOutcome
+from healthd.core.recovery.nodes.spares import read_claim
+from healthd.core.recovery.phases.stopping import members_to_fence
 from healthd.core.recovery.situation import Decision, Situation, began
-from healthd.core.recovery.spares import read_claim
-from healthd.core.recovery.stopping import members_to_fence
 from healthd.core.recovery.terms import ONE_SERVER
 
 FAILED_FOR_GOOD = "the root is failed for good"

@@ -26,9 +26,9 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.config import format_duration
+from healthd.core.recovery.hangs.suspicion import suspected_nodes
+from healthd.core.recovery.nodes.spares import reservation
 from healthd.core.recovery.situation import step_text
-from healthd.core.recovery.spares import reservation
-from healthd.core.recovery.suspicion import suspected_nodes
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from healthd.core.hang.describe import SURE
-from healthd.core.hang.evidence import RankEvidence, TaskState
-from healthd.core.hang.outliers import spoken_frame
-from healthd.core.hang.vote import HangLocation, Suspect, spoken_process
+from healthd.core.hang.suspects.evidence import RankEvidence, TaskState
+from healthd.core.hang.suspects.outliers import spoken_frame
+from healthd.core.hang.suspects.vote import HangLocation, Suspect, spoken_process
 from healthd.core.phrases import some
 from healthd.core.printable import printable
 from healthd.core.report.listing.table import Column, lines_of

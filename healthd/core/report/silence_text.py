@@ -9,7 +9,7 @@ from healthd.core.api.recoveries import MOST_SUSPECTS, HangSuspect
 from healthd.core.hang.describe import SURE, describe
 from healthd.core.hang.silence import Silence
 from healthd.core.recovery.gang import Root
-from healthd.core.recovery.silence_record import members_of
+from healthd.core.recovery.hangs.silence_record import members_of
 from healthd.core.report.explain import milliseconds
 from healthd.core.report.explain_text import duration
 

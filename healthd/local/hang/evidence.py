@@ -15,12 +15,12 @@ from pathlib import Path
 import structlog
 from msgspec.structs import replace
 
-from healthd.core.hang.evidence import LONGEST_LINE, MOST_GROUPS, Activity, RankEvidence, bounded
 from healthd.core.hang.history import ActivityHistory
-from healthd.core.hang.ras import RasRank
 from healthd.core.hang.samples import SampleRing
 from healthd.core.hang.silence import GangRhythm, Silence
-from healthd.core.hang.vote import HangLocation, vote
+from healthd.core.hang.suspects.evidence import LONGEST_LINE, MOST_GROUPS, Activity, RankEvidence, bounded
+from healthd.core.hang.suspects.ras import RasRank
+from healthd.core.hang.suspects.vote import HangLocation, vote
 from healthd.core.untrusted import number_or
 from healthd.local.hang.nccl_ranks import ask_nccl
 from healthd.local.hang.record import HangRecord

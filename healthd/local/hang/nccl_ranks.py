@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from healthd.core.hang.ras import FIRST_SAFE, RasRank, Version, refusal
+from healthd.core.hang.suspects.ras import FIRST_SAFE, RasRank, Version, refusal
 from healthd.core.untrusted import number_or
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.nccl_ras import PORT, RasRefused, ask_ras, version_of_library

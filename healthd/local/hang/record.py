@@ -11,10 +11,10 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
-from healthd.core.hang.evidence import GroupProgress, RankEvidence
 from healthd.core.hang.history import ActivityHistory, most_telling
 from healthd.core.hang.silence import Silence
-from healthd.core.hang.vote import HangLocation
+from healthd.core.hang.suspects.evidence import GroupProgress, RankEvidence
+from healthd.core.hang.suspects.vote import HangLocation
 from healthd.core.report.activity_picture import ActivityPicture
 from healthd.core.report.hang_text import hang_lines
 from healthd.core.untrusted import InvalidText, Moment, read_json

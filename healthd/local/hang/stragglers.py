@@ -9,9 +9,9 @@ import msgspec
 
 from healthd.core.config.gangs import HangPolicy, StragglerMode
 from healthd.core.hang.silence import GangRhythm
-from healthd.core.hang.stragglers import Straggler, StragglerDetector
-from healthd.core.hang.work_share import ShareWindows
-from healthd.core.recovery.gang_stragglers import KEPT
+from healthd.core.hang.work.stragglers import Straggler, StragglerDetector
+from healthd.core.hang.work.work_share import ShareWindows
+from healthd.core.recovery.hangs.gang_stragglers import KEPT
 
 
 class StragglerWatch:

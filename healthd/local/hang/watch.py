@@ -18,11 +18,11 @@ import structlog
 from healthd.clock import Clock
 from healthd.core.api import HangSuspect, Pod
 from healthd.core.config.gangs import HangPolicy, SilenceMode
-from healthd.core.hang.evidence import Activity
 from healthd.core.hang.history import ActivityHistory, history_of
 from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import GangRhythm, Silence
-from healthd.core.hang.suspicion import suspects_of
+from healthd.core.hang.suspects.evidence import Activity
+from healthd.core.hang.suspects.suspicion import suspects_of
 from healthd.local.hang.evidence import activities_of
 from healthd.local.hang.record import HangRecord
 from healthd.local.hang.stragglers import StragglerWatch

@@ -26,7 +26,7 @@ from healthd.core.api import (
     Toleration,
 )
 from healthd.core.recovery.gang import index_of, is_terminal
-from healthd.core.recovery.spares import is_ready, reservation
+from healthd.core.recovery.nodes.spares import is_ready, reservation
 from healthd.core.untrusted import InvalidText, number_or, read_json
 from healthd.gangs.job import LABEL_JOB_NAME
 from healthd.local.processes.pods import with_condition

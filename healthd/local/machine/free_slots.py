@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from healthd.cluster.port import Cluster, Conflict
 from healthd.core.api import ANNOTATION_CLAIM, LABEL_SPARE, TAINT_RESERVED, Node
 from healthd.core.node.quarantine import read_record
-from healthd.core.recovery.spares import is_fit
+from healthd.core.recovery.nodes.spares import is_fit
 
 KEPT_FREE = frozenset({LABEL_SPARE, TAINT_RESERVED})
 TRIES = 5

@@ -28,13 +28,13 @@ from healthd.core.api import (
 from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.describe import who_holds_up, why_hang
 from healthd.core.hang.silence import Silence, cannot_go_on
-from healthd.core.hang.straggler_text import minutes
-from healthd.core.hang.straggler_text import sentence_of as straggler_sentence
-from healthd.core.hang.stragglers import Straggler
+from healthd.core.hang.work.straggler_text import minutes
+from healthd.core.hang.work.straggler_text import sentence_of as straggler_sentence
+from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.printable import printable
 from healthd.core.recovery.gang import Root, attempt_of
+from healthd.core.recovery.hangs.suspicion import again_text
 from healthd.core.recovery.progress import advance, has_rhythm, too_little_work
-from healthd.core.recovery.suspicion import again_text
 from healthd.gangs.job import read_job
 from healthd.local.checkpoints.memory import (
     ANNOTATION_ENDED_WITH,

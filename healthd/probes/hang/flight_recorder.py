@@ -7,8 +7,8 @@ torch writes them where the owner set `TORCH_FR_BUFFER_SIZE` (`TORCH_NCCL_TRACE_
 
 from __future__ import annotations
 
-from healthd.core.hang.evidence import GroupProgress
-from healthd.core.hang.flight_recorder import NoDump, read_dump
+from healthd.core.hang.suspects.evidence import GroupProgress
+from healthd.core.hang.suspects.flight_recorder import NoDump, read_dump
 from healthd.pickles.read import BadPickle, read_pickle
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.files import read_regular

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from healthd.core.hang.evidence import (
+from healthd.core.hang.suspects.evidence import (
     LONGEST_LINE,
     MOST_TROUBLES,
     ProcessEvidence,

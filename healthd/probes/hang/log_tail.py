@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from healthd.core.hang.evidence import LONGEST_LINE, MOST_LOG_LINES, bounded
+from healthd.core.hang.suspects.evidence import LONGEST_LINE, MOST_LOG_LINES, bounded
 from healthd.probes.hang.files import read_end
 
 _READ = 64 << 10

@@ -12,8 +12,8 @@ import socket
 import time
 from collections.abc import Callable
 
-from healthd.core.hang.evidence import bounded
-from healthd.core.hang.ras import (
+from healthd.core.hang.suspects.evidence import bounded
+from healthd.core.hang.suspects.ras import (
     FIRST_SAFE,
     LARGEST_ANSWER,
     NoAnswer,

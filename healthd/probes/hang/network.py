@@ -15,9 +15,17 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from healthd.core.hang.evidence import NetworkEvidence
-from healthd.core.hang.sockets import RUNNING, Look, TcpSocket, ThreadCall, network_evidence, read_table, socket_inode
-from healthd.core.hang.system_calls import system_call
+from healthd.core.hang.suspects.evidence import NetworkEvidence
+from healthd.core.hang.suspects.sockets import (
+    RUNNING,
+    Look,
+    TcpSocket,
+    ThreadCall,
+    network_evidence,
+    read_table,
+    socket_inode,
+)
+from healthd.core.hang.suspects.system_calls import system_call
 from healthd.probes.sysfs import names_in, read_bytes, read_lines
 
 PAUSE_S = 0.1

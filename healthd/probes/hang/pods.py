@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from healthd.core.hang.evidence import ProcessEvidence, RankEvidence
-from healthd.core.hang.rank_processes import PodTask, rank_processes
+from healthd.core.hang.suspects.evidence import ProcessEvidence, RankEvidence
+from healthd.core.hang.suspects.rank_processes import PodTask, rank_processes
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.network import read_networks
 from healthd.probes.hang.processes import read_processes

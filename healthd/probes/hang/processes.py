@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from healthd.core.hang.evidence import ProcessEvidence, TaskState, bounded
-from healthd.core.hang.system_calls import system_call
+from healthd.core.hang.suspects.evidence import ProcessEvidence, TaskState, bounded
+from healthd.core.hang.suspects.system_calls import system_call
 from healthd.probes.process_stat import read_stat, read_stat_file
 
 LOOKS = 3

@@ -15,8 +15,8 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from healthd.core.hang.evidence import Stack, bounded
-from healthd.core.hang.stacks import NoStack, read_py_spy
+from healthd.core.hang.suspects.evidence import Stack, bounded
+from healthd.core.hang.suspects.stacks import NoStack, read_py_spy
 from healthd.probes.errors import CannotRead
 from healthd.probes.process_stat import read_stat
 

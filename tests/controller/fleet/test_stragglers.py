@@ -27,7 +27,7 @@ from healthd.core.api import (
 from healthd.core.api.health import MemberState, PodRhythm
 from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import StragglerMode
-from healthd.core.hang.stragglers import Straggler
+from healthd.core.hang.work.stragglers import Straggler
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_finding, a_job, a_node, a_nodehealth, a_pod

@@ -15,7 +15,7 @@ from healthd.core.api import Node, NodeHealth, NodeRemediation, Pod
 from healthd.core.api.remediations import NodePhase
 from healthd.core.config import Config, GiveBack, QuarantinePolicy, RemediationPolicy
 from healthd.core.node.check_pods import NAMESPACE
-from healthd.core.recovery.spares import Claim, claim_patch
+from healthd.core.recovery.nodes.spares import Claim, claim_patch
 from healthd.core.remediation.hands.shipped import read_hands
 from tests.builders import a_node, a_nodehealth
 from tests.controller.remediation.site import HANDS, HOME, REBOOT, never_called

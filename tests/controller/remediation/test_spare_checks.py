@@ -25,7 +25,7 @@ from healthd.core.api.names import (
 from healthd.core.api.remediations import SpareCheck, SpareCheckOutcome
 from healthd.core.node.check_pods import NAMESPACE
 from healthd.core.recovery.gang import LastCheck
-from healthd.core.recovery.spares import Claim, claim_patch, return_patch
+from healthd.core.recovery.nodes.spares import Claim, claim_patch, return_patch
 from healthd.core.remediation.check_summary import CheckSummary, fitted
 from healthd.core.remediation.node_check import CONTAINER
 from healthd.core.remediation.spare_fleet import FINDING

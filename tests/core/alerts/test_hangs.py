@@ -16,8 +16,8 @@ from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import SilenceMode
 from healthd.core.hang.silence import Silence
 from healthd.core.recovery.gang import GangOptions, GangView
-from healthd.core.recovery.gang_silence import observed_silence
-from healthd.core.recovery.silence_record import next_record
+from healthd.core.recovery.hangs.gang_silence import observed_silence
+from healthd.core.recovery.hangs.silence_record import next_record
 from tests.core.gangs import a_root
 from tests.core.recovery.silences import NOW, a_gang, ago
 

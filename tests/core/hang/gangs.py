@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from healthd.core.hang.evidence import (
+from healthd.core.hang.suspects.evidence import (
     MOST_RECENT,
     Activity,
     Collective,

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from itertools import count
 
 from healthd.core.api.health import MOST_WINDOWS, PodWork
-from healthd.core.hang.gang_work import RankWork
-from healthd.core.hang.work_windows import Window
+from healthd.core.hang.work.gang_work import RankWork
+from healthd.core.hang.work.work_windows import Window
 from tests.fakes import START
 
 LENGTH = 15

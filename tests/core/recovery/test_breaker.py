@@ -14,8 +14,8 @@ from healthd.core.api.model import BreakerTrigger, CauseKind, Hold, Phase, Verdi
 from healthd.core.config import BreakerPolicy
 from healthd.core.node.quarantine import Record
 from healthd.core.recovery.breaker import OPEN, Outage, hold_of, open_over, outage_of, refuses
-from healthd.core.recovery.came_back import CAME_BACK
-from healthd.core.recovery.suspicion import SAME_PLACE
+from healthd.core.recovery.hangs.suspicion import SAME_PLACE
+from healthd.core.recovery.nodes.came_back import CAME_BACK
 from tests.builders import a_cause, a_finding, a_node, a_nodehealth, a_recovery
 from tests.fakes import START
 

@@ -33,9 +33,9 @@ from healthd.core.recovery.actions import RemovePods, StartGang, StopGang
 from healthd.core.recovery.decide import Decision, Situation, decide, open_recovery
 from healthd.core.recovery.faults import DISK_FULL
 from healthd.core.recovery.gang import CheckpointRead, GangOptions, GangView, Root, RootOutcome
+from healthd.core.recovery.phases.stopping import BAD_STATE, with_latecomers
 from healthd.core.recovery.progress import Progress
 from healthd.core.recovery.resume_point import READ_AGAIN
-from healthd.core.recovery.stopping import BAD_STATE, with_latecomers
 from tests.builders import a_cause, a_node, a_pod, a_recovery
 from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
 from tests.fakes import START

@@ -9,7 +9,7 @@ from msgspec import structs
 from healthd.core.api import FencedPod, RecoveryStatus, Shrunk
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.gang import Elastic, GangOptions, GangView, Numbered, Root
-from healthd.core.recovery.placement import PlacementPlan, Shortage, place
+from healthd.core.recovery.nodes.placement import PlacementPlan, Shortage, place
 from healthd.core.recovery.planned.growth import added_members, at_own_size, record_of, room
 from tests.builders import a_cause, a_node, a_pod, a_recovery
 from tests.core.gangs import a_root

@@ -29,8 +29,8 @@ from healthd.core.config import HangPolicy
 from healthd.core.hang.silence import Silence, SilentMember
 from healthd.core.node.quarantine import Record
 from healthd.core.recovery.faults import find_faults
-from healthd.core.recovery.foreign_signs import Effect, Sign
 from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.nodes.foreign_signs import Effect, Sign
 from healthd.core.recovery.progress import Progress
 from tests.builders import a_finding, a_node, a_nodehealth, a_pod
 from tests.core.gangs import a_root

@@ -14,7 +14,7 @@ from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.actions import StartGang
 from healthd.core.recovery.decide import Decision, decide
 from healthd.core.recovery.gang import GangView, Root
-from healthd.core.recovery.starting import ADMITTED_WITHIN
+from healthd.core.recovery.phases.starting import ADMITTED_WITHIN
 from tests.builders import a_node
 from tests.core.gangs import SOFTWARE, a_recovery_in, a_root
 from tests.fakes import START

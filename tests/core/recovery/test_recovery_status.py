@@ -18,6 +18,7 @@ from healthd.core.api import (
     TimelineEntry,
 )
 from healthd.core.api.model import ENDED, CauseKind, Phase
+from healthd.core.recovery.nodes.spares import reservation
 from healthd.core.recovery.recovery_status import (
     KEPT_ATTEMPTS,
     KEPT_CAUSES,
@@ -26,7 +27,6 @@ from healthd.core.recovery.recovery_status import (
     kind_named,
     label_value,
 )
-from healthd.core.recovery.spares import reservation
 from tests.builders import a_cause, a_recovery
 from tests.fakes import START
 

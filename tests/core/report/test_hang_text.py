@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from healthd.core.hang.evidence import Collective, Frame, GroupProgress, RankEvidence, Stack, TaskState
-from healthd.core.hang.vote import HangLocation, vote
+from healthd.core.hang.suspects.evidence import Collective, Frame, GroupProgress, RankEvidence, Stack, TaskState
+from healthd.core.hang.suspects.vote import HangLocation, vote
 from healthd.core.report.hang_text import MOST_LINES, hang_lines
 from tests.core.hang.gangs import LOADING, Shape, evidence, stopped_gang
 

@@ -15,10 +15,10 @@ import pytest
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import Pod
-from healthd.core.hang.evidence import Activity, RankEvidence, TaskState
 from healthd.core.hang.history import ActivityHistory, RankHistory
-from healthd.core.hang.ras import RasRank
 from healthd.core.hang.silence import GangRhythm, Silence
+from healthd.core.hang.suspects.evidence import Activity, RankEvidence, TaskState
+from healthd.core.hang.suspects.ras import RasRank
 from healthd.local.hang import evidence as hang_evidence
 from healthd.local.hang.evidence import HangLocator, activities_of, dumps_in
 from healthd.local.hang.record import HangRecord

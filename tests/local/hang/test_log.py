@@ -16,9 +16,9 @@ from healthd.core.api import ANNOTATION_PROGRESS, Cause, HangSuspect, Job, Recov
 from healthd.core.api.health import MemberState
 from healthd.core.api.model import CauseKind
 from healthd.core.config.gangs import HangPolicy, SilenceMode
-from healthd.core.hang.evidence import ProcessEvidence, RankEvidence, TaskState
 from healthd.core.hang.silence import Silence, SilentMember
-from healthd.core.hang.vote import vote
+from healthd.core.hang.suspects.evidence import ProcessEvidence, RankEvidence, TaskState
+from healthd.core.hang.suspects.vote import vote
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE, RunSpec

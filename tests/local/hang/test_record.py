@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from healthd.core.hang.describe import who_holds_up
-from healthd.core.hang.evidence import (
+from healthd.core.hang.history import MOST_RANKS, MOST_SIGNS, ActivityHistory, RankHistory
+from healthd.core.hang.silence import Silence
+from healthd.core.hang.suspects.evidence import (
     LONGEST_LINE,
     LONGEST_WORD,
     MOST_CONNECTIONS,
@@ -23,9 +25,7 @@ from healthd.core.hang.evidence import (
     Stack,
     TaskState,
 )
-from healthd.core.hang.history import MOST_RANKS, MOST_SIGNS, ActivityHistory, RankHistory
-from healthd.core.hang.silence import Silence
-from healthd.core.hang.vote import HangLocation, Suspect, Witness, vote
+from healthd.core.hang.suspects.vote import HangLocation, Suspect, Witness, vote
 from healthd.local.hang.record import (
     ANNOTATION_HANG,
     LARGEST,

@@ -11,11 +11,11 @@ import pytest
 
 from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import SilenceMode
-from healthd.core.hang.evidence import Activity, ProcessEvidence, RankEvidence, TaskState
 from healthd.core.hang.history import ActivityHistory
 from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import Silence
-from healthd.core.hang.vote import vote
+from healthd.core.hang.suspects.evidence import Activity, ProcessEvidence, RankEvidence, TaskState
+from healthd.core.hang.suspects.vote import vote
 from healthd.local.hang.record import HangRecord
 from healthd.local.hang.watch import HangWatch, RankActivity
 from healthd.local.processes.runner import ProcessRunner, RunningRank

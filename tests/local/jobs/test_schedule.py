@@ -21,7 +21,7 @@ from healthd.core.api import (
     Taint,
     Toleration,
 )
-from healthd.core.recovery.spares import reservation
+from healthd.core.recovery.nodes.spares import reservation
 from healthd.local.jobs.schedule import Bind, decide_bindings, refused, tolerates
 from tests.builders import a_node, a_pod
 from tests.fakes import START

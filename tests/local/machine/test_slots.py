@@ -9,7 +9,7 @@ import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import LABEL_SPARE, Device, Node, Taint
-from healthd.core.recovery.spares import is_ready
+from healthd.core.recovery.nodes.spares import is_ready
 from healthd.local.machine.slots import device_uuids, keep_places, node_of, offered, register, slots_for
 from tests.fakes import START, ManualClock, counting_uids
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from healthd.core.hang.evidence import MOST_GROUPS, MOST_RECENT, Collective
+from healthd.core.hang.suspects.evidence import MOST_GROUPS, MOST_RECENT, Collective
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.flight_recorder import LARGEST_DUMP, read_flight_recorder
 from tests.probes.hang.dumps import a_dump, an_entry, pickled

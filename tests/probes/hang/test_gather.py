@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from healthd.core.hang.evidence import RankEvidence, TaskState
-from healthd.core.hang.vote import vote
+from healthd.core.hang.suspects.evidence import RankEvidence, TaskState
+from healthd.core.hang.suspects.vote import vote
 from healthd.probes.hang.gather import LocalRank, gather
 from tests.probes.hang.dumps import a_dump, an_entry, pickled
 

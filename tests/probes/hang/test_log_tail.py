@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.hang.evidence import LONGEST_LINE, MOST_LOG_LINES
+from healthd.core.hang.suspects.evidence import LONGEST_LINE, MOST_LOG_LINES
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.log_tail import last_lines
 

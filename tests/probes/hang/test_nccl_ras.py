@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from healthd.core.hang.evidence import RankEvidence, Source
-from healthd.core.hang.ras import FIRST_SAFE, LARGEST_ANSWER, NoAnswer, Version, find_version, read_answer
-from healthd.core.hang.vote import vote
+from healthd.core.hang.suspects.evidence import RankEvidence, Source
+from healthd.core.hang.suspects.ras import FIRST_SAFE, LARGEST_ANSWER, NoAnswer, Version, find_version, read_answer
+from healthd.core.hang.suspects.vote import vote
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.nccl_ras import RasRefused, ask_ras, version_of_library
 from tests.probes.hang.ras_server import RasServer, a_communicator, a_member, a_missing, a_report, serving

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.hang.evidence import Connection, NetworkEvidence
+from healthd.core.hang.suspects.evidence import Connection, NetworkEvidence
 from healthd.probes.hang.network import MOST_THREADS, read_networks
 from tests.procfs import a_tcp_line
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.hang.evidence import TaskState
+from healthd.core.hang.suspects.evidence import TaskState
 from healthd.probes.hang.pods import PodFolders, ranks_of_pods
 
 LAUNCHER = """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.hang.evidence import ProcessEvidence, TaskState
+from healthd.core.hang.suspects.evidence import ProcessEvidence, TaskState
 from healthd.probes.hang.processes import MOST_PROCESSES, read_processes
 from tests.procfs import a_stat_line
 

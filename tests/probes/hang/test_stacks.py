@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from healthd.core.hang.evidence import MOST_FRAMES, Frame
-from healthd.core.hang.outliers import wait_of
-from healthd.core.hang.stacks import NoStack, read_py_spy
+from healthd.core.hang.suspects.evidence import MOST_FRAMES, Frame
+from healthd.core.hang.suspects.outliers import wait_of
+from healthd.core.hang.suspects.stacks import NoStack, read_py_spy
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.stacks import read_stack
 

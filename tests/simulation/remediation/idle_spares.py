@@ -22,7 +22,7 @@ from healthd.core.api import LABEL_SPARE, Node, Pod, Taint
 from healthd.core.api.remediations import Rung
 from healthd.core.config import Config
 from healthd.core.node.check_pods import NAMESPACE
-from healthd.core.recovery.spares import return_patch
+from healthd.core.recovery.nodes.spares import return_patch
 from healthd.core.remediation.hands.description import HandDescription
 from healthd.gangs import ADAPTERS
 from tests.simulation.remediation.hands import all_hands

@@ -17,7 +17,7 @@ from healthd.core.api.names import LABEL_PROBATION
 from healthd.core.api.recoveries import KEPT_LEFT_NODES
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.gang import GangView, Root, members
-from healthd.core.recovery.spares import choose, is_doubtful, is_fit, is_spare, read_claim
+from healthd.core.recovery.nodes.spares import choose, is_doubtful, is_fit, is_spare, read_claim
 
 
 def grows_back(recovery: Recovery) -> bool:

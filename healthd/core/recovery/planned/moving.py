@@ -19,11 +19,11 @@ from healthd.core.api import Cause
 from healthd.core.api.model import CauseKind
 from healthd.core.api.recoveries import HangSuspect
 from healthd.core.config import RecoveryPolicy
-from healthd.core.hang.straggler_text import sentence_of
-from healthd.core.hang.stragglers import Straggler
-from healthd.core.recovery.foreign_signs import Effect
+from healthd.core.hang.work.straggler_text import sentence_of
+from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.recovery.gang import GangView, is_terminal, members, with_seats
-from healthd.core.recovery.spares import choose, is_doubtful
+from healthd.core.recovery.nodes.foreign_signs import Effect
+from healthd.core.recovery.nodes.spares import choose, is_doubtful
 
 MOVES = (CauseKind.MAINTENANCE, CauseKind.STRAGGLER)
 """Why a gang leaves nodes."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from healthd.core.api import LABEL_SPARE
 from healthd.core.phrases import some
 from healthd.core.recovery.gang import GangView, is_terminal
-from healthd.core.recovery.spares import choose
+from healthd.core.recovery.nodes.spares import choose
 from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel
 
 

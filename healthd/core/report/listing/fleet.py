@@ -9,7 +9,7 @@ from typing import NamedTuple
 from healthd.core.api import ANNOTATION_CLAIM, Node, NodeHealth
 from healthd.core.api.model import Verdict
 from healthd.core.node.quarantine import read_record
-from healthd.core.recovery.spares import is_spare
+from healthd.core.recovery.nodes.spares import is_spare
 from healthd.core.recovery.terms import Terms
 from healthd.core.report.listing.gangs import GangRow, GangState
 

@@ -13,7 +13,7 @@ from healthd.core.api.model import Verdict
 from healthd.core.api.remediations import SpareCheck
 from healthd.core.node.quarantine import read_record
 from healthd.core.node.reporting import is_silent
-from healthd.core.recovery.spares import is_spare
+from healthd.core.recovery.nodes.spares import is_spare
 from healthd.core.reliability.history import is_away
 from healthd.core.reliability.lemons import FEWEST_OUTAGES
 from healthd.core.reliability.ranking import Standing, Subject, rank

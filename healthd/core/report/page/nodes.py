@@ -12,7 +12,7 @@ from healthd.core.api.model import Verdict
 from healthd.core.node.quarantine import Record, read_record
 from healthd.core.node.reporting import is_silent
 from healthd.core.printable import printable
-from healthd.core.recovery.spares import is_ready, is_spare, read_claim
+from healthd.core.recovery.nodes.spares import is_ready, is_spare, read_claim
 
 LONGEST_NAME = 317
 """Characters of a failure domain that are shown: the longest label."""

@@ -16,7 +16,7 @@ from healthd.core.config import BreakerPolicy, RecoveryPolicy
 from healthd.core.recovery import breaker
 from healthd.core.recovery.decide import decide, open_recovery
 from healthd.core.recovery.gang import Elastic, GangOptions, GangView, Numbered, Root
-from healthd.core.recovery.placement import PlacementPlan, place
+from healthd.core.recovery.nodes.placement import PlacementPlan, place
 from healthd.core.recovery.planned.growth import (
     added_members,
     at_own_size,

@@ -9,8 +9,8 @@ import pytest
 from healthd.core.api import Cause, Pod, PodStatus
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.config import RecoveryPolicy
-from healthd.core.recovery.foreign_signs import Effect, Sign
 from healthd.core.recovery.gang import GangView
+from healthd.core.recovery.nodes.foreign_signs import Effect, Sign
 from healthd.core.recovery.planned.moving import nodes_to_leave
 from healthd.core.recovery.planned.restarts import is_still_wanted
 from tests.builders import a_pod

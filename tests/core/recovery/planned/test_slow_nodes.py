@@ -23,18 +23,18 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.api.names import LABEL_STOPS
 from healthd.core.config import BreakerPolicy, HangPolicy, RecoveryPolicy
 from healthd.core.config.gangs import SilenceMode, StragglerMode
-from healthd.core.hang.stragglers import LONGEST_REASON, Straggler
+from healthd.core.hang.work.stragglers import LONGEST_REASON, Straggler
 from healthd.core.recovery import breaker
 from healthd.core.recovery.decide import decide, open_recovery
 from healthd.core.recovery.faults import blames_node
-from healthd.core.recovery.foreign_signs import Effect, Sign
 from healthd.core.recovery.gang import GangOptions, GangView, Root
-from healthd.core.recovery.placement import PlacementPlan, place
+from healthd.core.recovery.hangs.suspicion import times_suspected
+from healthd.core.recovery.nodes.foreign_signs import Effect, Sign
+from healthd.core.recovery.nodes.placement import PlacementPlan, place
 from healthd.core.recovery.planned.moving import cause_to_move, nodes_to_leave, nodes_to_move_to
 from healthd.core.recovery.planned.restarts import is_planned, is_still_wanted
 from healthd.core.recovery.planned.slow_nodes import MOST, left_slow, may_swap, to_swap_for, with_history
 from healthd.core.recovery.progress import Progress
-from healthd.core.recovery.suspicion import times_suspected
 from tests.builders import a_cause, a_node, a_recovery
 from tests.core.gangs import a_recovery_in, a_root
 from tests.core.recovery.silences import NOW, a_gang, a_rank, ago

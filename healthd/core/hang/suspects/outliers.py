@@ -1,0 +1,154 @@
+"""
+Ranks that differ from the others: in what their main thread or their process does, and in how much they do. Pure.
+
+In a gang that hangs, most ranks do the same: they wait for one that does something else. Nothing is said where no clear
+majority does the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from healthd.core.hang.suspects.evidence import Activity, Frame, ProcessEvidence, RankEvidence, Stack, TaskState
+
+_INNERMOST = 8
+"""Frames that are searched for a wait."""
+_COMPARED = 3
+"""Innermost functions by which stacks are compared."""
+_WAITS_IN = ("torch/distributed/", "torch/autograd/", "torch/cuda/", "torch/nn/parallel/")
+"""Parts of paths of files whose functions wait for other ranks, directly or through the GPU. Only torch is known."""
+_NO_WAIT = ("torch/distributed/run", "torch/distributed/elastic/", "torch/distributed/launch")
+"""They begin the stack of every rank that these programs start."""
+FEWEST = 3
+"""With fewer ranks there is no majority."""
+
+
+class Odd(NamedTuple):
+    """One rank that differs, and whether most others clearly wait for it."""
+
+    rank: int
+    words: str
+    others_wait: bool
+
+
+class _Measure(NamedTuple):
+    """How one rate is compared: *step* is the least difference that means something."""
+
+    title: str
+    read: Callable[[Activity], float | None]
+    step: float
+    unit: str
+
+
+_MEASURES = (
+    _Measure("CPU", lambda a: a.cpu, 0.3, " cores"),
+    _Measure("GPU utilisation", lambda a: a.gpu_utilisation, 40.0, " %"),
+    _Measure("GPU power", lambda a: a.gpu_power, 60.0, " W"),
+    _Measure("I/O", lambda a: a.io, 1e6, " bytes/s"),
+    _Measure("network", lambda a: a.network, 1e6, " bytes/s"),
+)
+_TIMES = 3.0
+"""The two sides of a gap differ by at least this factor."""
+
+
+def odd_stacks(ranks: Sequence[RankEvidence]) -> list[Odd]:
+    """Ranks that do not wait where others do; else ranks whose stack is like no other."""
+    stacks = {each.rank: each.stack for each in ranks if each.stack is not None and each.stack.frames}
+    outside = [rank for rank, stack in stacks.items() if wait_of(stack) is None]
+    waiting = len(stacks) - len(outside)
+    if outside and waiting:
+        if 2 * len(outside) > len(stacks):
+            return []
+        return [Odd(rank, _is_outside(stacks[rank], waiting), others_wait=True) for rank in outside]
+    return _unlike(stacks)
+
+
+def wait_of(stack: Stack) -> Frame | None:
+    """The innermost frame of *stack* in which a rank waits for others. None: it does not wait for others."""
+    return next((frame for frame in stack.frames[:_INNERMOST] if _is_wait(frame)), None)
+
+
+def _is_wait(frame: Frame) -> bool:
+    return any(part in frame.file for part in _WAITS_IN) and not any(part in frame.file for part in _NO_WAIT)
+
+
+def _is_outside(stack: Stack, waiting: int) -> str:
+    return f"is in {spoken_frame(stack.frames[0])}; {_ranks(waiting)} in a collective or for the GPU"
+
+
+def _ranks(number: int) -> str:
+    return "1 rank waits" if number == 1 else f"{number:,} ranks wait"
+
+
+def spoken_frame(frame: Frame) -> str:
+    """*frame* in a sentence."""
+    return f"{frame.function} ({frame.file}:{frame.line})" if frame.file else frame.function
+
+
+def _unlike(stacks: Mapping[int, Stack]) -> list[Odd]:
+    """One in eight at most: the stages of a pipeline have stacks of their own."""
+    keys = {rank: tuple((f.function, f.file) for f in stack.frames[:_COMPARED]) for rank, stack in stacks.items()}
+    if len(keys) < FEWEST:
+        return []
+    ((usual, _),) = Counter(keys.values()).most_common(1)
+    odd = [rank for rank, key in keys.items() if key != usual]
+    if len(odd) > max(1, len(keys) // 8):
+        return []
+    words = f"{len(keys) - len(odd):,} ranks are in {usual[0][0]}"
+    return [Odd(rank, f"is in {spoken_frame(stacks[rank].frames[0])}; {words}", others_wait=False) for rank in odd]
+
+
+def odd_states(ranks: Sequence[RankEvidence]) -> list[Odd]:
+    """Ranks whose process runs while most others sleep, or sleeps in another system call. One in four at most."""
+    states = {each.rank: spoken_state(each.process) for each in ranks if each.process is not None}
+    if len(states) < FEWEST:
+        return []
+    ((usual, count),) = Counter(states.values()).most_common(1)
+    odd = [rank for rank, state in states.items() if state != usual]
+    if len(odd) > max(1, len(states) // 4):
+        return []
+    return [Odd(rank, f"is {states[rank]}; {count:,} ranks are {usual}", others_wait=False) for rank in odd]
+
+
+def spoken_state(process: ProcessEvidence) -> str:
+    """What *process* does, without a subject: `sleeping in futex`."""
+    where = process.syscall or process.wchan
+    if process.state is TaskState.RUNNING:
+        return "running"
+    return f"{process.state} in {where}" if where else f"{process.state}"
+
+
+def odd_activity(ranks: Sequence[RankEvidence]) -> list[Odd]:
+    """Ranks that do much less than most others, else much more. The first measure that has such ranks decides."""
+    for measure in _MEASURES:
+        values = dict(_values(ranks, measure))
+        if odd := [*_apart(values, measure)]:
+            return odd
+    return []
+
+
+def _values(ranks: Iterable[RankEvidence], measure: _Measure) -> Iterator[tuple[int, float]]:
+    for each in ranks:
+        if each.activity is not None and (value := measure.read(each.activity)) is not None:
+            yield each.rank, value
+
+
+def _apart(values: Mapping[int, float], measure: _Measure) -> Iterator[Odd]:
+    """The smaller side of the widest gap, where it is a small minority."""
+    if len(values) < FEWEST:
+        return
+    ordered = sorted(values, key=lambda rank: (values[rank], rank))
+    gap, cut = max((values[ordered[n]] - values[ordered[n - 1]], n) for n in range(1, len(ordered)))
+    low, high = values[ordered[cut - 1]], values[ordered[cut]]
+    if gap < measure.step or high < _TIMES * low:
+        return
+    below, above = ordered[:cut], ordered[cut:]
+    few, many = (below, above) if len(below) <= len(above) else (above, below)
+    if len(few) > max(1, len(ordered) // 4):
+        return
+    usual = values[many[len(many) // 2]]
+    for rank in few:
+        words = f"{measure.title} {values[rank]:,.4g}{measure.unit}; most ranks have {usual:,.4g}"
+        yield Odd(rank, words, others_wait=False)

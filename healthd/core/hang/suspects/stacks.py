@@ -1,0 +1,55 @@
+"""The stack of a rank's main thread, from what `py-spy dump --json` prints. Pure."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from healthd.core.hang.suspects.evidence import MOST_FRAMES, Frame, Stack, bounded
+from healthd.core.untrusted import LARGEST_NUMBER
+
+_PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
+_KEPT_PARTS = 2
+"""Of the path of a file that is in no package."""
+
+
+class _SpiedFrame(msgspec.Struct):
+    name: str = ""
+    filename: str = ""
+    line: int = 0
+
+
+class _SpiedThread(msgspec.Struct):
+    os_thread_id: int | None = None
+    thread_name: str | None = None
+    frames: list[_SpiedFrame] = []
+
+
+class NoStack(Exception):
+    """The output is not that of py-spy, or has no main thread. The message says why."""
+
+
+def read_py_spy(output: bytes, pid: int) -> Stack:
+    """The stack of the main thread of process *pid*. Raises NoStack."""
+    try:
+        threads = msgspec.json.decode(output, type=list[_SpiedThread])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise NoStack(f"py-spy printed no list of threads: {bounded(str(error), 120)}") from error
+    main = next((thread for thread in threads if thread.os_thread_id == pid), None)
+    main = main or next((thread for thread in threads if thread.thread_name == "MainThread"), None)
+    if main is None or not main.frames:
+        raise NoStack("py-spy saw no Python function in the main thread")
+    return Stack(tuple(_frame(each) for each in main.frames[:MOST_FRAMES]))
+
+
+def _frame(spied: _SpiedFrame) -> Frame:
+    return Frame(bounded(spied.name[:1000]), _short(spied.filename[-4096:]), min(max(spied.line, 0), LARGEST_NUMBER))
+
+
+def _short(path: str) -> str:
+    """The end of *path*: from the package on, else the file and its folder."""
+    short = _PACKAGES.sub("", path)
+    if short == path:
+        short = "/".join(path.split("/")[-_KEPT_PARTS:])
+    return bounded(short[-64:])

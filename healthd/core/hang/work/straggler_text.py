@@ -1,0 +1,87 @@
+"""A straggler in words, for the log, for a notification and for `healthd explain`. Safe for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from healthd.core.hang.work.stragglers import LONGEST_REASON, Straggler
+from healthd.core.printable import printable
+
+SURE = 0.99
+"""The highest confidence that is shown."""
+
+
+def sentence_of(straggler: Straggler) -> str:
+    """Which rank is slow, by how much, and why."""
+    sure = f"{min(straggler.confidence, SURE):.0%} sure"
+    if straggler.reason:
+        where = ", ".join(f"{kind} {name}" for kind, name in _places(straggler) if name)
+        return printable(
+            f"rank {straggler.rank}{f' ({where})' if where else ''} makes its gang about {straggler.slower:.0%} slower "
+            f"({sure}): {straggler.reason}"
+        )
+    start = "; it has been so from the start, so the job may give it more to do" if straggler.from_start else ""
+    return printable(
+        f"rank {straggler.rank} is about {straggler.slower:.0%} slower than its peers, and they wait for it ({sure}): "
+        f"{_reason(straggler)}{start}"
+    )
+
+
+def pod_reason(straggler: Straggler, findings: Sequence[str]) -> str:
+    """
+    Why a pod is slow, by its control group and the *findings* of its node. What its processes do is not known.
+    """
+    starved, stalled = straggler.starved - straggler.peers_starved, straggler.stalled - straggler.peers_stalled
+    ran = straggler.ran - straggler.peers_ran
+    if stalled >= max(starved, ran):
+        why = (
+            f"its processes wait for a disk or a file system {straggler.stalled:.0%} of the time, those of its peers "
+            f"{straggler.peers_stalled:.0%}"
+        )
+    elif starved >= ran:
+        why = (
+            f"its processes are ready to run and get no processor {straggler.starved:.0%} of the time, those of its "
+            f"peers {straggler.peers_starved:.0%}: something else uses its cores, or it may use too few"
+        )
+    else:
+        why = "it works, and its peers wait: it has more to do on the processor, or its processor is slower"
+    cited = f"; its node has {'; '.join(findings)}" if findings else ""
+    return printable(f"{why}{cited}")[:LONGEST_REASON]
+
+
+def straggler_lines(stragglers: Sequence[Straggler]) -> list[str]:
+    """One line for each, with its times."""
+    return [f"{sentence_of(each)}; {_times(each)}" for each in stragglers]
+
+
+def minutes(begin: datetime, end: datetime) -> str:
+    """The time between, in words."""
+    passed = max(1, round((end - begin).total_seconds() / 60))
+    return "1 minute" if passed == 1 else f"{passed:,} minutes"
+
+
+def _places(straggler: Straggler) -> Sequence[tuple[str, str]]:
+    return ("pod", straggler.pod), ("node", straggler.node)
+
+
+def _reason(straggler: Straggler) -> str:
+    """What makes the greater part of the difference."""
+    ran, starved = straggler.ran - straggler.peers_ran, straggler.starved - straggler.peers_starved
+    if starved >= ran:
+        return (
+            f"its main thread is ready to run and gets no processor {straggler.starved:.0%} of the time, "
+            f"its peers {straggler.peers_starved:.0%}: something else uses its cores, or it may use too few"
+        )
+    return (
+        f"its main thread computes {straggler.ran:.0%} of the time, its peers {straggler.peers_ran:.0%}: "
+        "it has more to do on the processor, or its processor is slower"
+    )
+
+
+def _times(straggler: Straggler) -> str:
+    since = f"from {straggler.since:%Y-%m-%d %H:%M:%S} UTC on"
+    if straggler.ended_at is None:
+        return since
+    how = "until the ranks were stopped" if straggler.was_stopped else "then it kept up again"
+    return f"{since}, for {minutes(straggler.since, straggler.ended_at)}; {how}"

@@ -1,0 +1,431 @@
+"""
+Which member of a gang makes the others wait, by windows of work shares. It is only reported: nothing follows from it.
+
+Of a member that is slower than its peers by 10 % the others wait for 9 % of the time. So its excess, the share of the
+time in which it works beyond the median of its peers, is 0.09, whatever share of a step is work of the host.
+
+What a rank does for a minute is a pause: another program, a cold page cache. So a member is judged by the newest
+minutes, whatever part of them as long as a pause is left out. It is named if the rest is above what was to be expected
+by its own past, by so much as the gang's own past makes unlikely: the spread is that of the same difference in the last
+hour. Where no past is known yet it has to stand out from the spread of its peers. Rank 0 legitimately does more, and is
+judged by its own past alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import accumulate, islice
+from math import ceil, sqrt
+from statistics import fmean, median
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from healthd.core.hang.work.work_share import ShareWindow, WorkShare
+from healthd.core.untrusted import Moment
+
+LEAST = 0.05
+"""The least rise of the excess of a straggler. One that is slower by 10 % shows 0.09 in the mean."""
+LEAST_FROM_START = 0.06
+"""The same where its past is not known."""
+APART_FROM_PEERS = 8.0
+"""How many standard deviations of its peers, where its past is not known."""
+APART_FROM_FEW = 12.0
+"""The same where it has fewer peers than `ENOUGH`: of few the deviation is hardly known."""
+ENOUGH = 5
+LEAST_SPREAD = 0.005
+LOW = 0.03
+"""A rise below it is none."""
+
+
+class Span(NamedTuple):
+    """
+    The newest windows are compared, without any *pause* of seconds among them: so many that *beside* seconds are left.
+    A rise is *apart* times the spread of the same difference in the past, at least.
+    """
+
+    pause: float
+    beside: float
+    apart: float
+
+    def windows(self, seconds: float) -> tuple[int, int]:
+        """How many windows of so many seconds are compared, and how many of them a pause touches."""
+        pause = int(self.pause // seconds) + 1
+        return max(LEAST_WINDOWS, pause + ceil(self.beside / seconds)), pause
+
+
+SHORT = Span(60, 50, apart=5.0)
+LONG = Span(120, 170, apart=6.0)
+"""For few members, for rank 0, and for an excess that is not clear of the noise."""
+LEAST_WINDOWS = 5
+"""Of a span: steps may be long."""
+MOST_WINDOWS = 64
+BLOCK = 60.0
+"""Seconds. Of the past the means of blocks are kept."""
+PAST = 60
+"""Blocks: an hour, where steps are short."""
+FLOOR = 12
+"""Blocks of its past before the span that a member needs to be judged by it."""
+BEFORE = 4
+"""Blocks right before the span: what drifts is expected to stay half-way between them and the hour."""
+WIDER = 1.5
+"""A spread of its own counts if it is so much greater than that of the median member, which is better known."""
+POOLED = 64
+"""Members whose spread is compared. More tell the same."""
+FIRST = "0"
+"""The rank that evaluates, saves and prints for all."""
+FEW = 4
+"""Fewer members have no spread, and one of them that is faster looks like another that is slower."""
+NORMAL = 1.4826
+"""Standard deviations in a median deviation, of normal noise."""
+PAUSED = 0.33
+"""Of the usual share of all members: below it they do not step. One of them evaluates or saves, and the others wait."""
+PAUSED_BY_FIRST = 0.8
+"""The same for the comparison of rank 0: it evaluates and saves for a part of the window, too."""
+LEVEL = 300.0
+"""Seconds after which a new usual share of all members is known."""
+LEARNED = 20
+"""The weight of a new window in the noise is one in so many."""
+OVER = 60.0
+"""Seconds with less than the least rise of any, after which it is over."""
+AT_MOST = 4
+"""One member in so many may be a straggler. More of them have another part in the job."""
+
+LONGEST_NAME = 320
+"""Characters of a rank, a pod or a node: an index has no more."""
+LONGEST_REASON = 600
+"""Characters."""
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1000)]
+"""The record of a gang is on its root, where its owner can write it."""
+
+
+class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One member that the others wait for. Shares are of the time, from 0 to 1."""
+
+    rank: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+    slower: Amount
+    """How much longer a step takes for it, or because of it: 0.1 is 10 %."""
+    since: Moment
+    """The beginning of the first window that shows it."""
+    seen_at: Moment
+    ran: Amount
+    starved: Amount
+    peers_ran: Amount
+    """The median of its peers."""
+    peers_starved: Amount
+    stalled: Amount = 0.0
+    peers_stalled: Amount = 0.0
+    from_start: bool = False
+    """It has been so since its shares are known: the job itself may give it more to do."""
+    confidence: Amount
+    """An estimate."""
+    pod: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = ""
+    node: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = ""
+    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
+    """Why, for a person. Empty: it follows from the shares. On Kubernetes shares are of cores, and no main thread's."""
+    ended_at: Moment | None = None
+    """When it was over. None: it is still slow, as far as is known."""
+    was_stopped: bool = False
+    """It ended because the ranks were stopped."""
+
+
+class _Member:
+    """The excess of one member: in the newest windows, and in the blocks before."""
+
+    def __init__(self) -> None:
+        self.recent: deque[float] = deque(maxlen=MOST_WINDOWS)
+        self.ends: deque[datetime] = deque(maxlen=MOST_WINDOWS)
+        self.past: deque[float] = deque(maxlen=PAST)
+        self.changes: deque[float] = deque(maxlen=PAST)
+        """Of each block of the past, how much it differs from what was to be expected."""
+        self.named: Straggler | None = None
+        self.usual = 0.0
+        """The excess that it is judged by, while it is named."""
+        self.smooth = 0.0
+        """The excess of about the newest minute. Most of the time it is small, and no more has to be looked at."""
+        self._block: list[float] = []
+        self._seconds = 0.0
+
+    def add(self, excess: float, window: ShareWindow) -> None:
+        """A block of a straggler is no past to judge by."""
+        self.recent.append(excess)
+        self.ends.append(window.end)
+        seconds = (window.end - window.begin).total_seconds()
+        self.smooth += min(1.0, seconds / BLOCK) * (excess - self.smooth)
+        if self.named is not None:
+            self._block, self._seconds = [], 0.0
+            return
+        self._block.append(excess)
+        self._seconds += seconds
+        if self._seconds >= BLOCK:
+            mean, self._block, self._seconds = fmean(self._block), [], 0.0
+            if len(self.past) >= BEFORE + 2:
+                self.changes.append(mean - median([*self.past][-BEFORE - 2 : -2]) / 2)
+            self.past.append(mean)
+
+    def forget_newest(self) -> None:
+        """It is no straggler any more, and would be one by its newest windows."""
+        self.named = None
+        self.recent.clear()
+        self.ends.clear()
+
+    def usual_before(self, newest: int) -> float:
+        """In the blocks before the *newest*."""
+        return median([*self.past][:-newest] or [0.0])
+
+    def just_before(self, newest: int) -> float:
+        """In the windows before the *newest*. Where they are too few, it has always been so."""
+        windows = [*self.recent][:-newest]
+        return median(windows) if len(windows) >= LEAST_WINDOWS else LEAST
+
+    def short_usual(self, newest: int) -> float:
+        """What is to be expected of it now, by the blocks before the *newest*."""
+        before = [*self.past][:-newest]
+        return (median(before) + median(before[-BEFORE:])) / 2
+
+    def short_spread(self, newest: int) -> float:
+        """Of one block about what was to be expected."""
+        return _centre([*self.changes][: -newest or None])[1]
+
+    def long_spread(self, newest: int) -> float:
+        """Of the means of as many blocks as a long span has beside a pause."""
+        return _centre(_moving_means([*self.past][:-newest], round(LONG.beside / BLOCK)))[1]
+
+
+class _Case(NamedTuple):
+    """Why a member is a straggler: the rise of its excess above *usual*."""
+
+    excess: float
+    usual: float
+    from_start: bool
+    confidence: float
+
+
+class StragglerDetector:
+    """
+    One gang. Members are compared in the windows that all of them have.
+
+    *from_start*: a member that has been slow since its shares are known is named, too.
+    """
+
+    def __init__(self, *, from_start: bool = True) -> None:
+        self._names_from_start = from_start
+        self._members: dict[str, _Member] = {}
+        self._windows: deque[ShareWindow] = deque(maxlen=MOST_WINDOWS)
+        self._level = 0.0
+        self._noise = 0.0
+        self._seconds = 0.0
+        """Of the newest window."""
+        self._pooled: dict[Span, float] = {}
+        """The spread of the median member, until a further block is over."""
+        self._pooled_for = 0.0
+
+    @property
+    def present(self) -> list[Straggler]:
+        """Those that are slow now."""
+        return [member.named for member in self._members.values() if member.named is not None]
+
+    def restart(self, at: datetime) -> list[Straggler]:
+        """Forget all: the ranks were stopped. Returns those that were slow, as ended."""
+        ended = [msgspec.structs.replace(each, ended_at=at, was_stopped=True) for each in self.present]
+        self._members.clear()
+        self._windows.clear()
+        self._pooled.clear()
+        self._level = self._noise = 0.0
+        return ended
+
+    def add(self, window: ShareWindow) -> list[Straggler]:
+        """Returns what changes: those that begin to be slow, and with `ended_at` those that no longer are."""
+        changes = self.restart(window.end) if window.shares.keys() != self._members.keys() else []
+        if not self._members:
+            self._members = {rank: _Member() for rank in window.shares}
+        self._seconds = max(1.0, (window.end - window.begin).total_seconds())
+        stepping = self._stepping(window)
+        if len(self._members) < 2 or stepping < PAUSED:
+            return changes
+        self._windows.append(window)
+        while len(self._windows) > LONG.windows(self._seconds)[0]:
+            self._windows.popleft()  # of thousands of members many windows would be much memory
+        present = excesses({rank: share.busy for rank, share in window.shares.items()})
+        self._learn_noise(present)
+        for rank, excess in present.items():
+            if rank != FIRST or stepping >= PAUSED_BY_FIRST:
+                self._members[rank].add(excess, window)
+        return [*changes, *self._over(window.end), *self._begun(window.end)]
+
+    def _stepping(self, window: ShareWindow) -> float:
+        """
+        How much of their usual work the members do. What is usual is learned from pauses, too: a job whose work has
+        become less for good makes no pause.
+        """
+        now = median(share.busy for share in window.shares.values())
+        usual = self._level or now
+        self._level = usual + min(1.0, self._seconds / LEVEL) * (now - usual)
+        return now / usual if usual > 0 else 1.0
+
+    def _learn_noise(self, present: Mapping[str, float]) -> None:
+        """By the median member: the noise is that of the job, not of a member that has become slow."""
+        steps = [abs(present[rank] - each.recent[-1]) for rank, each in self._members.items() if each.recent]
+        if not steps:
+            return
+        now = NORMAL * median(steps) / sqrt(2)
+        self._noise += (now - self._noise) / LEARNED if self._noise else now
+
+    def _over(self, at: datetime) -> list[Straggler]:
+        over, newest = [], max(4, round(OVER / self._seconds))
+        for member in self._members.values():
+            if member.named is not None and fmean([*member.recent][-newest:]) - member.usual < LOW:
+                over.append(msgspec.structs.replace(member.named, ended_at=at))
+                member.forget_newest()
+        return over
+
+    def _begun(self, at: datetime) -> list[Straggler]:
+        self._age_pooled()
+        cases = {rank: case for rank, member in self._members.items() if (case := self._case(rank, member))}
+        slow = len(cases) + len(self.present)
+        if not cases or slow > max(1, len(self._members) // AT_MOST):
+            return []
+        for rank, case in cases.items():
+            self._members[rank].usual = case.usual
+            self._members[rank].named = self._straggler(rank, case, at)
+        return [straggler for rank in cases if (straggler := self._members[rank].named)]
+
+    def _case(self, rank: str, member: _Member) -> _Case | None:
+        if member.named is not None or member.smooth < LEAST / 2:
+            return None
+        spans = (LONG,) if len(self._members) < FEW or rank == FIRST else (SHORT, LONG)
+        cases = (self._case_of(rank, member, span) for span in spans)
+        return next((case for case in cases if case is not None), None)
+
+    def _case_of(self, rank: str, member: _Member, span: Span) -> _Case | None:
+        count, pause = span.windows(self._seconds)
+        if len(member.recent) < count:
+            return None
+        newest = [*islice(member.recent, len(member.recent) - count, None)]
+        if fmean(newest) < LEAST:
+            return None  # first: most of the time no rank is slow, and the past is long
+        beside = _least_beside(newest, pause)
+        blocks = ceil(count * self._seconds / max(BLOCK, self._seconds))
+        if len(member.past) - blocks < FLOOR:
+            return self._by_peers(rank, newest, beside, blocks, count - pause)
+        usual = max(0.0, member.short_usual(blocks) if span is SHORT else member.usual_before(blocks))
+        middle = median(newest) - usual
+        if min(beside - usual, middle) < LEAST:
+            return None
+        spread = self._spread(member, span, blocks)
+        if span is SHORT:
+            spread *= sqrt(max(BLOCK, self._seconds) / ((count - pause) * self._seconds))
+        if beside - usual < span.apart * max(spread, LEAST_SPREAD):
+            return None
+        confidence = 0.9 if len(self._members) >= FEW else 0.6
+        return _Case(middle, usual, from_start=False, confidence=confidence)
+
+    def _spread(self, member: _Member, span: Span, blocks: int) -> float:
+        """One that usually works less than its peers must be slower than they are, so what it does counts as much."""
+        if span not in self._pooled:
+            known = [each for each in islice(self._members.values(), POOLED) if len(each.past) - blocks >= FLOOR]
+            self._pooled[span] = median(_spread_of(each, span, blocks) for each in known or [member])
+        own, pooled = _spread_of(member, span, blocks), self._pooled[span]
+        return own if own > WIDER * pooled else pooled
+
+    def _age_pooled(self) -> None:
+        """What is pooled is worked out anew when a further block may be over."""
+        self._pooled_for += self._seconds
+        if self._pooled_for >= BLOCK:
+            self._pooled.clear()
+            self._pooled_for = 0.0
+
+    def _by_peers(self, rank: str, newest: Sequence[float], beside: float, blocks: int, count: int) -> _Case | None:
+        """Its past is too short to judge by, and it stands out from its peers."""
+        if len(self._members) < FEW or rank == FIRST:
+            return None
+        member = self._members[rank]
+        before = member.usual_before(blocks) if len(member.past) > blocks else member.just_before(len(newest))
+        is_new = before < LOW
+        usual = max(0.0, before) if is_new else 0.0
+        middle = median(newest) - usual
+        if not (is_new or self._names_from_start) or min(beside - usual, middle) < LEAST_FROM_START:
+            return None
+        others = [
+            fmean([*each.recent][-len(newest) :]) - (each.usual_before(blocks) if is_new else 0.0)
+            for name, each in islice(self._members.items(), POOLED)
+            if name != rank and (is_new or name != FIRST) and each.recent
+        ]
+        of_peers = max(sqrt(fmean(each * each for each in others)) if others else 0.0, LEAST_SPREAD)
+        apart = APART_FROM_PEERS if len(others) >= ENOUGH else APART_FROM_FEW
+        if beside - usual < max(apart * of_peers, SHORT.apart * self._noise / sqrt(count)):
+            return None
+        return _Case(middle, usual, from_start=not is_new, confidence=0.8 if is_new else 0.6)
+
+    def _straggler(self, rank: str, case: _Case, at: datetime) -> Straggler:
+        since = self._since(rank, case)
+        recent = [window for window in self._windows if window.end > since]
+        own = _mean_share(window.shares[rank] for window in recent)
+        peers = [_mean_share(window.shares[peer] for window in recent) for peer in self._members if peer != rank]
+        return Straggler(
+            rank=rank,
+            slower=case.excess / (1 - min(case.excess, 0.9)),
+            since=since,
+            seen_at=at,
+            ran=own.ran,
+            starved=own.starved,
+            peers_ran=median(peer.ran for peer in peers),
+            peers_starved=median(peer.starved for peer in peers),
+            stalled=own.stalled,
+            peers_stalled=median(peer.stalled for peer in peers),
+            from_start=case.from_start,
+            confidence=case.confidence,
+        )
+
+    def _since(self, rank: str, case: _Case) -> datetime:
+        """The begin of the newest windows that are most likely those of its rise: the change point."""
+        member, middle = self._members[rank], case.usual + case.excess / 2
+        best, total, since = 0.0, 0.0, self._windows[-1].begin
+        begins = {window.end: window.begin for window in self._windows}
+        for excess, end in zip(reversed(member.recent), reversed(member.ends), strict=True):
+            total += excess - middle
+            if total > best:
+                best, since = total, begins.get(end, since)
+        return since
+
+
+def _spread_of(member: _Member, span: Span, blocks: int) -> float:
+    return member.short_spread(blocks) if span is SHORT else member.long_spread(blocks)
+
+
+def _least_beside(values: Sequence[float], pause: int) -> float:
+    """The least mean of *values* without any *pause* in a row of them."""
+    sums = [0.0, *accumulate(values)]
+    most = max(after - before for before, after in zip(sums, sums[pause:], strict=False))
+    return (sums[-1] - most) / (len(values) - pause)
+
+
+def _moving_means(values: Sequence[float], width: int) -> list[float]:
+    """The means of all *width* values in a row."""
+    sums = [0.0, *accumulate(values)]
+    return [(after - before) / width for before, after in zip(sums, sums[width:], strict=False)]
+
+
+def excesses(busy: Mapping[str, float]) -> dict[str, float]:
+    """How much more of the time each member works than the median of its peers. Two members at least."""
+    ordered = sorted(busy.values())
+    lower, upper = (len(ordered) - 2) // 2, (len(ordered) - 1) // 2  # the middle of the peers of any member
+
+    def excess(share: float) -> float:
+        own = bisect_left(ordered, share)
+        return share - (ordered[lower + (lower >= own)] + ordered[upper + (upper >= own)]) / 2
+
+    return {rank: excess(share) for rank, share in busy.items()}
+
+
+def _centre(values: Collection[float]) -> tuple[float, float]:
+    """The median, and the standard deviation by the median of the deviations: few odd values change neither."""
+    middle = median(values)
+    return middle, NORMAL * median(abs(value - middle) for value in values)
+
+
+def _mean_share(shares: Iterable[WorkShare]) -> WorkShare:
+    return WorkShare(*map(fmean, zip(*shares, strict=True)))

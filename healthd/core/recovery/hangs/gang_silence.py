@@ -1,0 +1,247 @@
+"""
+Whether all ranks of a gang have stopped working, by what the agents of their nodes publish
+(`NodeHealth.status.rhythms`).
+
+An agent lists a pod as silent or waiting once that has lasted for longer than the pod's own rhythm allows. A gang hangs
+when every rank is listed so, for as long as the most patient rank allows. What is not known is never a hang: no agent,
+an agent or a kubelet that does not report, a pod without a rhythm, a report of another boot or of an earlier container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from healthd.core.api import Node, NodeHealth, Pod
+from healthd.core.api.health import MemberState, PodRhythm
+from healthd.core.api.recoveries import HangSuspect
+from healthd.core.config.gangs import HangPolicy, SilenceMode
+from healthd.core.hang.describe import who_holds_up
+from healthd.core.hang.silence import SHORTEST, Silence, SilentMember
+from healthd.core.hang.suspects.evidence import RankEvidence
+from healthd.core.hang.suspects.pod_evidence import is_stopped, pod_evidence, waits_for_io
+from healthd.core.hang.suspects.suspicion import suspects_of
+from healthd.core.hang.suspects.vote import vote
+from healthd.core.node.check_pods import devices_of
+from healthd.core.node.reporting import is_silent
+from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
+from healthd.core.untrusted import number_or
+
+FRESH = timedelta(seconds=90)
+"""Before a restart every report must be younger. An agent that has ended does not take back that a pod is silent. One
+that lives renews it each minute (`core.node.reporting.RENEW_AFTER`)."""
+READ_LATE = timedelta(minutes=2)
+"""A step that is read later than this after the ranks fell silent was made after that."""
+MISSED_SAVES = 2
+"""Of the longest intervals between saves, after which such a gang is no longer taken to work."""
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+QUIET = frozenset({MemberState.SILENT, MemberState.WAITING})
+
+
+class ObservedSilence(NamedTuple):
+    """A gang that hangs by the reports of its agents."""
+
+    silence: Silence
+    doubt: str = ""
+    """Why the reports are not good enough for a restart; empty: they are."""
+
+
+class _Report(NamedTuple):
+    """What the agent of its node says of one rank."""
+
+    pod: Pod
+    rhythm: PodRhythm
+    since: datetime
+    """When the rank last worked."""
+    seen_at: datetime
+    """When the agent wrote it."""
+
+
+def mode_of(root: Root, policy: HangPolicy) -> SilenceMode:
+    """What to do when all members of the gang fall silent: what its owner says, else the configuration."""
+    if not policy.enabled:
+        return SilenceMode.IGNORE
+    return root.options.hang or policy.silence
+
+
+def to_restart_for(root: Root | None, seen: ObservedSilence | None, policy: HangPolicy) -> Silence | None:
+    """The silence for which the gang is to be restarted, once its usual pauses are known. None: it is not."""
+    if root is None or seen is None or seen.doubt or mode_of(root, policy) is not SilenceMode.RESTART:
+        return None
+    return seen.silence
+
+
+def ranks(view: GangView) -> list[Pod]:
+    """
+    The members of the present attempt that do the work, without those that have succeeded.
+
+    A launcher and the head of a RayCluster may idle or poll at any time. They have no device where others have one, or
+    no number where others have one.
+    """
+    everyone = members(view)
+    working = [pod for pod in everyone if devices_of(pod)] or [pod for pod in everyone if index_of(pod, view.root)]
+    return [pod for pod in working or everyone if pod.status.phase != "Succeeded"]
+
+
+def observed_silence(view: GangView, policy: HangPolicy, now: datetime) -> ObservedSilence | None:
+    """The silence of a gang that hangs. None: it does not hang, or that is not known."""
+    if view.root is None or _first_works(view, now) or not is_whole(view, view.root):
+        return None
+    reports = _quiet_reports(view, now)
+    if not reports:
+        return None
+    last = max(report.since for report in reports)
+    allowed = max(SHORTEST.total_seconds(), *(report.rhythm.allowed for report in reports))
+    if (last - min(report.since for report in reports)).total_seconds() > allowed:
+        return None  # ranks that wait for each other stop together: one of the reports is old, or is of no rank
+    if (now - last).total_seconds() < allowed or _may_still_save(view.root, last, policy, now):
+        return None
+    suspects, located = _who_holds_up(reports, view.root)
+    silence = Silence(
+        since=last,
+        seen_at=now,
+        allowed=allowed,
+        period=max(report.rhythm.period for report in reports),
+        members=tuple(_member(report, view.root) for report in reports),
+        worked=_worked(reports),
+        suspects=suspects,
+        located=located,
+    )
+    return ObservedSilence(silence, _doubt(view, reports, now))
+
+
+def quiet_ranks(view: GangView, now: datetime) -> list[RankEvidence]:
+    """What each rank of a gang that hangs does, by the agents; empty while one works, or says nothing."""
+    reports = _quiet_reports(view, now) if view.root is not None else []
+    numbers = [number_or(index_of(report.pod, view.root), -1) for report in reports]
+    are_known = len(set(numbers)) == len(numbers) and -1 not in numbers
+    return _evidence(reports, numbers if are_known else range(len(reports)))
+
+
+def rhythm_of(pod: Pod, view: GangView, now: datetime) -> PodRhythm | None:
+    """What is published of *pod* by the agent of its own node, if that says something about now. None: unknown."""
+    report = report_of(pod, view, now)
+    return report[0] if report else None
+
+
+def _first_works(view: GangView, now: datetime) -> bool:
+    """Whether the first member with a device is seen not to be quiet: of most gangs no other is looked at."""
+    first = next((pod for pod in members(view) if devices_of(pod)), None)
+    if first is None or first.status.phase == "Succeeded":
+        return False
+    rhythm = rhythm_of(first, view, now)
+    return rhythm is None or rhythm.state not in QUIET
+
+
+def is_whole(view: GangView, root: Root) -> bool:
+    """Whether the gang runs with all its members: one that starts, stops or lost a member is no matter of silence."""
+    stands = root.suspended or root.deleting or bool(root.invalid) or root.ending is not RootOutcome.NOT_ENDED
+    here = members(view)
+    if stands or not root.has_begun or len(here) < root.world or any(pod.metadata.deletion_timestamp for pod in here):
+        return False
+    return {pod.status.phase for pod in here} - {"Succeeded"} == {"Running"}
+
+
+def _quiet_reports(view: GangView, now: datetime) -> list[_Report]:
+    """The reports of all ranks when every one is quiet; else none."""
+    reports = []
+    for pod in ranks(view):
+        known = report_of(pod, view, now)
+        if known is None or known[0].state not in QUIET or known[0].since is None:
+            return []
+        rhythm, seen_at = known
+        if not began(pod) <= known[0].since <= min(now, seen_at):
+            return []
+        reports.append(_Report(pod, rhythm, known[0].since, seen_at))
+    return reports
+
+
+def report_of(pod: Pod, view: GangView, now: datetime) -> tuple[PodRhythm, datetime] | None:
+    """What the agent of its own node publishes of *pod*, and when it wrote that. None: unknown."""
+    name, uid = pod.spec.node_name, pod.metadata.uid
+    node, health = view.nodes.get(name), view.health.get(name)
+    if not uid or node is None or health is None or not health.status.rhythms or not _is_live(node, health, now):
+        return None
+    seen_at = health.status.seen_at
+    rhythm = next((each for each in health.status.rhythms if each.uid == uid), None)
+    return (rhythm, seen_at) if rhythm is not None and seen_at is not None else None
+
+
+def _is_live(node: Node, health: NodeHealth, now: datetime) -> bool:
+    """Whether agent and kubelet report, and of the same boot. A cached boot id is empty: it is not compared."""
+    if any(each.type == "Ready" and each.status != "True" for each in node.status.conditions):
+        return False
+    boots = {node.status.node_info.boot_id, health.status.boot_id} - {""}
+    return len(boots) < 2 and not is_silent(health.status, now)
+
+
+def began(pod: Pod) -> datetime:
+    """When its last container started, or else when it was created: an earlier report is of another life."""
+    running = [each.state.running for each in pod.status.container_statuses]
+    starts = [each.started_at for each in running if each is not None and each.started_at is not None]
+    created = pod.metadata.creation_timestamp
+    return max([*starts, *([created] if created else [])], default=_LONG_AGO)
+
+
+def _may_still_save(root: Root, last: datetime, policy: HangPolicy, now: datetime) -> bool:
+    """
+    Whether a checkpoint appeared after the ranks fell silent: something still wrote it.
+
+    The step may also have been read late, after a hang had begun. So this counts for `hang.floor` and no longer. A step
+    that came too late for that shows that the gang works, whatever its ranks show: until its next ones do not come.
+    """
+    saved = root.progress.at
+    if saved is None or saved <= last:
+        return False
+    waits = policy.floor
+    if saved - last > READ_LATE:
+        waits = max(waits, MISSED_SAVES * timedelta(seconds=max(root.progress.intervals, default=0.0)))
+    return now - saved < waits
+
+
+def _doubt(view: GangView, reports: Sequence[_Report], now: datetime) -> str:
+    oldest = min(reports, key=lambda report: report.seen_at)
+    if now - oldest.seen_at > FRESH:
+        age = (now - oldest.seen_at).total_seconds()
+        return f"the report of {view.terms.node} {oldest.pod.spec.node_name} is {age:.0f} s old"
+    known = {report.pod.metadata.uid for report in reports}
+    for pod in members(view):
+        rhythm = rhythm_of(pod, view, now) if pod.metadata.uid not in known else None
+        if rhythm is not None and rhythm.state is MemberState.WORKING:
+            return f"{pod.metadata.name}, which is no rank, works"
+    return ""
+
+
+def _worked(reports: Sequence[_Report]) -> float | None:
+    """Seconds for which every rank was seen to work before. None: an agent does not say."""
+    known = [report.rhythm.worked for report in reports]
+    return None if None in known else min(each for each in known if each is not None)
+
+
+def _member(report: _Report, root: Root) -> SilentMember:
+    states = "T" if is_stopped(report.rhythm) else "D" if waits_for_io(report.rhythm) else ""
+    return SilentMember(rank=_name(report, root), state=report.rhythm.state, last_active=report.since, states=states)
+
+
+def _name(report: _Report, root: Root) -> str:
+    return index_of(report.pod, root) or report.pod.metadata.name
+
+
+def _who_holds_up(reports: Sequence[_Report], root: Root) -> tuple[tuple[HangSuspect, ...], str]:
+    """The suspects by what the agents saw of their pods, and the same in a sentence. Older agents saw nothing."""
+    known = _evidence(reports, range(len(reports)))
+    location = vote(known)
+
+    def named(number: int) -> str:
+        return _name(reports[number], root)
+
+    return suspects_of(location, known, named), who_holds_up(location, named)
+
+
+def _evidence(reports: Sequence[_Report], numbers: Sequence[int]) -> list[RankEvidence]:
+    seen = (
+        pod_evidence(report.rhythm, number, report.pod.metadata.name, report.pod.spec.node_name)
+        for number, report in zip(numbers, reports, strict=True)
+    )
+    return [evidence for evidence in seen if evidence is not None]

@@ -1,0 +1,115 @@
+"""
+The ranks of a gang that the others wait for, by what the agents of their nodes publish of the work of its pods, and the
+record of them on its root. What follows, where its owner allows that, is in `core.recovery.planned.slow_nodes`.
+
+What is not known is never a straggler: no agent or one of an older healthd, an agent or a kubelet that does not report,
+a pod whose work is not listed, a gang of which a member starts, stops or is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from healthd.core.api import NodeHealth, Pod
+from healthd.core.config.gangs import HangPolicy, SilenceMode, StragglerMode
+from healthd.core.hang.work.gang_work import RankWork
+from healthd.core.hang.work.straggler_text import pod_reason
+from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
+from healthd.core.recovery.hangs.gang_silence import began, is_whole, mode_of, ranks, report_of
+
+KEPT = 8
+"""Stragglers on the record of a gang."""
+MOST_FINDINGS = 2
+"""Findings of its node that the reason of a straggler cites."""
+
+
+def is_compared(root: Root, policy: HangPolicy) -> bool:
+    """Whether anybody wants to know of the stragglers of this gang."""
+    if not root.options.restart or root.invalid:
+        return False
+    return straggler_mode_of(root, policy) is not StragglerMode.IGNORE
+
+
+def straggler_mode_of(root: Root, policy: HangPolicy) -> StragglerMode:
+    """What to do about a slow rank: what the owner of the gang says, else the configuration. No samples: nothing."""
+    if policy.stragglers is StragglerMode.IGNORE or mode_of(root, policy) is SilenceMode.IGNORE:
+        return StragglerMode.IGNORE
+    return root.options.stragglers or policy.stragglers
+
+
+def work_of(view: GangView, now: datetime) -> Mapping[str, RankWork] | None:
+    """What is published of each rank, by its name. None: of some rank it is not known, or the gang is not whole."""
+    if view.root is None or not is_whole(view, view.root):
+        return None
+    work = dict[str, RankWork]()
+    for pod in ranks(view):
+        known = report_of(pod, view, now)
+        if known is None or known[0].work is None or known[0].work.end <= began(pod):
+            return None
+        work[name_of(pod, view.root)] = RankWork(pod.metadata.uid, known[0].work, known[1])
+    return work if len(work) > 1 else None
+
+
+def name_of(pod: Pod, root: Root) -> str:
+    """Its index, or else its name."""
+    return index_of(pod, root) or pod.metadata.name
+
+
+def explained(straggler: Straggler, view: GangView) -> Straggler:
+    """With its pod, its node and the reason, as far as one is known."""
+    pod = next((pod for pod in ranks(view) if view.root and name_of(pod, view.root) == straggler.rank), None)
+    if pod is None:
+        return straggler
+    node = pod.spec.node_name
+    reason = pod_reason(straggler, _findings_of(view.health.get(node)))
+    return replace(straggler, pod=pod.metadata.name, node=node, reason=reason)
+
+
+def open_stragglers(root: Root, now: datetime) -> Sequence[Straggler]:
+    """Those on record that are slow now, as far as the root shows."""
+    if root.suspended or root.deleting or root.ending is not RootOutcome.NOT_ENDED:
+        return ()
+    started = root.started_at
+    return [
+        each
+        for each in root.stragglers
+        if each.ended_at is None and each.since <= now and (started is None or started <= each.since)
+    ]
+
+
+def next_record(root: Root, changes: Sequence[Straggler]) -> Sequence[Straggler] | None:
+    """The record with *changes*, each in the place of what was known of it. None: it stays as it is."""
+    record = list(root.stragglers)
+    for change in changes:
+        record = [each for each in record if (each.rank, each.since) != (change.rank, change.since)] + [change]
+    record = record[-KEPT:]
+    return record if record != list(root.stragglers) else None
+
+
+def stopped(view: GangView, now: datetime) -> list[Straggler]:
+    """Those on record that are not over, as over: the pods were stopped since."""
+    root = view.root
+    if root is None:
+        return []
+    still_open = open_stragglers(root, now)
+    created = [pod.metadata.creation_timestamp for pod in members(view)]
+    newest = max((at for at in created if at is not None), default=None)
+    over = [
+        each
+        for each in root.stragglers
+        if each.ended_at is None and (each not in still_open or (newest is not None and newest > each.since))
+    ]
+    return [replace(each, ended_at=max(now, each.since), was_stopped=True) for each in over]
+
+
+def _findings_of(health: NodeHealth | None) -> list[str]:
+    """The newest active findings of a node, in words."""
+    if health is None:
+        return []
+    active = [each for each in health.status.findings if each.cleared_at is None and not each.shadow]
+    newest = sorted(active, key=lambda each: each.raised_at, reverse=True)[:MOST_FINDINGS]
+    return [f"{each.id}: {each.message}" for each in newest]

@@ -1,0 +1,54 @@
+"""Windows of work shares, cut from samples that are taken once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from healthd.core.hang.samples import Usage
+from healthd.core.hang.silence import GangRhythm
+from healthd.core.hang.work.work_share import ShareWindow, ShareWindows, WorkShare
+from tests.fakes import START
+
+SECOND = timedelta(seconds=1)
+Rank = Callable[[int], Usage | None]
+"""What a rank has used until some second."""
+
+
+def works(ran: float = 0.5, starved: float = 0.0) -> Rank:
+    """The same in every second."""
+    return lambda second: Usage(cpu=ran * second, ran=ran * second, starved=starved * second, states="S")
+
+
+def windows_of(seconds: int, *ranks: Rank) -> list[ShareWindow]:
+    gang, windows, found = GangRhythm(), ShareWindows(), list[ShareWindow]()
+    for second in range(seconds):
+        at = START + second * SECOND
+        gang.observe({str(rank): usage(second) for rank, usage in enumerate(ranks)}, at)
+        window = windows.next_window(gang, at)
+        found += [window] if window is not None else []
+    return found
+
+
+def test_a_window_has_the_shares_of_every_rank() -> None:
+    first, _ = windows_of(11, works(0.5), works(0.2, starved=0.3))
+
+    assert first.end - first.begin == timedelta(seconds=5)
+    assert first.shares["0"] == pytest.approx(WorkShare(0.5, 0.0), abs=1e-6)
+    assert first.shares["1"] == pytest.approx(WorkShare(0.2, 0.3), abs=1e-6)
+
+
+def test_a_window_in_which_a_rank_could_not_be_sampled_is_left_out() -> None:
+    lost: Rank = lambda second: works()(second) if not 5 < second < 12 else None  # noqa: E731
+
+    assert [window.begin for window in windows_of(21, works(), lost)] == [START, START + 15 * SECOND]
+
+
+def test_where_the_kernel_does_not_count_there_is_no_window() -> None:
+    assert windows_of(40, works(), lambda second: Usage(cpu=0.5 * second, states="S")) == []
+
+
+def test_a_share_is_never_above_one() -> None:
+    assert WorkShare(0.8, 0.7).busy == 1.0

@@ -1,0 +1,127 @@
+"""What is known of the work of a gang's ranks, and the record of stragglers on its root."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from healthd.core.api import ContainerState, ContainerStatus, PodStatus, Running
+from healthd.core.api.health import MemberState, PodWork
+from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.hangs.gang_stragglers import KEPT, next_record, open_stragglers, stopped, work_of
+from tests.builders import a_node
+from tests.core.gangs import a_root
+from tests.core.recovery.silences import NOW, a_gang, a_rank, a_report, a_rhythm, ago
+
+WORK = PodWork(end=ago(40), seconds=15, cores=[4.0] * 24)
+SLOW = Straggler(
+    rank="1", slower=0.1, since=ago(300), seen_at=ago(200), ran=1, starved=0, peers_ran=0.9, peers_starved=0,
+    confidence=0.9,
+)  # fmt: skip
+
+
+def working(**fields: Any) -> GangView:
+    """Two ranks that work."""
+    return a_gang(**{"health": {f"node-{n}": report(n) for n in range(2)}, **fields})
+
+
+def report(number: int, work: PodWork | None = WORK, **fields: Any) -> Any:
+    rhythm = a_rhythm(number, state=MemberState.WORKING, since=None)
+    return a_report(number, msgspec.structs.replace(rhythm, work=work), **fields)
+
+
+def test_the_work_of_a_whole_gang_is_known_by_rank() -> None:
+    work = work_of(working(), NOW)
+
+    assert work is not None
+    assert {name: (each.pod, each.work) for name, each in work.items()} == {
+        "0": ("uid-train-0", WORK),
+        "1": ("uid-train-1", WORK),
+    }
+
+
+STARTED = PodStatus(
+    phase="Running",
+    container_statuses=[ContainerStatus(name="main", state=ContainerState(running=Running(started_at=ago(10))))],
+)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"health": {"node-0": report(0)}}, id="no agent"),
+        pytest.param({"health": {"node-0": report(0), "node-1": report(1, None)}}, id="an agent of an older healthd"),
+        pytest.param({"health": {"node-0": report(0), "node-1": report(1, seen_at=ago(4 * 3600))}}, id="a dead agent"),
+        pytest.param({"health": {"node-0": report(0), "node-1": report(0)}}, id="listed by another node"),
+        pytest.param({"nodes": {"node-0": a_node("node-0")}}, id="no node"),
+        pytest.param({"pods": (a_rank(0),)}, id="a member is missing"),
+        pytest.param({"pods": (a_rank(0), a_rank(1, phase="Pending"))}, id="a member starts"),
+        pytest.param({"pods": (a_rank(0), a_rank(1, status=STARTED))}, id="its container started since"),
+        pytest.param({"root": a_root(suspended=True)}, id="it is suspended"),
+        pytest.param({"root": None}, id="no root"),
+    ],
+)
+def test_what_is_not_known_of_one_rank_makes_the_gang_unknown(fields: dict[str, Any]) -> None:
+    assert work_of(working(**fields), NOW) is None
+
+
+def test_a_launcher_is_no_rank() -> None:
+    launcher = a_rank(2, name="launcher", index=None, node="node-3")
+    view = working(root=a_root(world=3), pods=(a_rank(0), a_rank(1), launcher))
+
+    assert (work_of(view, NOW) or {}).keys() == {"0", "1"}
+
+
+def test_a_gang_of_one_has_nobody_to_compare_with() -> None:
+    assert work_of(working(root=a_root(world=1), pods=(a_rank(0),)), NOW) is None
+
+
+def recorded(*record: Straggler, **fields: Any) -> Root:
+    return replace(a_root(**fields), stragglers=record)
+
+
+def test_a_change_takes_the_place_of_what_was_known_and_only_the_newest_are_kept() -> None:
+    over = msgspec.structs.replace(SLOW, ended_at=NOW)
+    others = [msgspec.structs.replace(SLOW, rank=str(number)) for number in range(10, 10 + KEPT)]
+
+    assert next_record(recorded(), [SLOW]) == [SLOW]
+    assert next_record(recorded(SLOW), [over]) == [over]
+    assert next_record(recorded(SLOW), [SLOW]) is None
+    assert next_record(recorded(SLOW), others) == others
+
+
+@pytest.mark.parametrize(
+    ("root", "is_open"),
+    [
+        (recorded(SLOW), True),
+        (recorded(msgspec.structs.replace(SLOW, ended_at=NOW)), False),
+        (recorded(msgspec.structs.replace(SLOW, since=NOW + timedelta(days=1))), False),
+        (recorded(SLOW, suspended=True), False),
+        (recorded(SLOW, started_at=ago(10)), False),
+        (recorded(SLOW, started_at=ago(1000)), True),
+    ],
+)
+def test_which_are_slow_now_as_far_as_the_root_shows(root: Root, is_open: bool) -> None:
+    assert bool(open_stragglers(root, NOW)) is is_open
+
+
+@pytest.mark.parametrize(
+    ("root", "pods", "over"),
+    [
+        (recorded(SLOW), (a_rank(0), a_rank(1)), []),
+        (recorded(SLOW), (a_rank(0), a_rank(1, creation_timestamp=ago(5))), ["1"]),
+        (recorded(SLOW, suspended=True), (), ["1"]),
+        (recorded(msgspec.structs.replace(SLOW, ended_at=ago(1)), suspended=True), (), []),
+    ],
+)
+def test_a_gang_that_was_stopped_has_none_that_is_slow(root: Root, pods: Any, over: Sequence[str]) -> None:
+    ended = stopped(working(root=root, pods=pods), NOW)
+
+    assert [each.rank for each in ended] == over
+    assert all(each.was_stopped and each.ended_at == NOW for each in ended)
