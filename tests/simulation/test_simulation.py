@@ -90,6 +90,10 @@ def test_a_gang_whose_record_is_made_again_from_before_a_second_stop_is_not_star
     assert not run(8100029603).broken
 
 
+def test_a_pod_that_is_started_after_a_boot_is_not_let_go_for_that_boot() -> None:
+    assert not run(8200013284).broken
+
+
 def test_a_planned_restart_waits_after_a_recovery_that_the_cache_has_not_seen() -> None:
     assert not run(6200021624).broken
 

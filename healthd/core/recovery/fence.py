@@ -42,6 +42,7 @@ from healthd.core.recovery.gang import (
     is_terminal,
     will_not_run,
 )
+from healthd.core.recovery.nodes.spares import is_ready
 from healthd.core.recovery.terms import KUBERNETES, Terms
 
 REJECTED = "Pod was rejected: "
@@ -144,19 +145,38 @@ def _with_proof(fenced: FencedPod, seen: Sequence[Pod], view: GangView, now: dat
         never_ran = all(will_not_run(pod) for pod in seen) if seen else view.is_listed
         return replace(fenced, proof="it was never bound to a node" if never_ran else "")
     node, health = view.nodes.get(fenced.node), view.health.get(fenced.node)
-    fenced = _with_boots(fenced, node, health)
+    if not _may_yet_start(fenced, seen, view):
+        fenced = _with_boots(fenced, node, health)
     words = (
         _rebooted(fenced, node, health),
         _without_processes(fenced, seen, health),
-        _powered_off(fenced, node, now),
+        _powered_off(fenced, seen, node, now),
         *(_ended_by_kubelet(pod, view.terms) for pod in seen),
     )
     return replace(fenced, proof=next(filter(None, words), ""))
 
 
+def _may_yet_start(fenced: FencedPod, seen: Sequence[Pod], view: GangView) -> bool:
+    """
+    Whether a kubelet may yet start a container of the pod, also after a boot of its node. The boot from before that is
+    not the one that it runs in.
+    """
+    if not seen:
+        return not view.is_listed  # else its object is gone
+    is_gone = any(pod.metadata.uid == fenced.uid for pod in view.deleted)
+    return not is_gone and all(map(_starts_more, seen))
+
+
+def _starts_more(pod: Pod) -> bool:
+    if pod.metadata.deletion_timestamp is not None or is_terminal(pod):
+        return False
+    begun = [status for status in pod.status.container_statuses if not _waits(status)]
+    return pod.spec.restart_policy != "Never" or len(begun) < max(len(pod.spec.containers), 1)
+
+
 def _with_boots(fenced: FencedPod, node: Node | None, health: NodeHealth | None) -> FencedPod:
     """
-    Record the boot id and the machine, as soon as the kubelet or the agent reports them.
+    Record the boot id and the machine, as soon as the kubelet or the agent reports them. Later boots end the pod.
 
     Both boot ids are kept: after a boot one of the two reports first, and the later report of the other is not a
     further boot.
@@ -184,7 +204,8 @@ def _rebooted(fenced: FencedPod, node: Node | None, health: NodeHealth | None) -
 
 def is_another_boot(fenced: FencedPod, boot_id: str) -> bool:
     """Whether *boot_id* is another boot than the one the pod ran in; an unknown boot is not."""
-    return bool(boot_id) and not any(is_same(known, boot_id) for known in (fenced.boot_id, fenced.agent_boot_id))
+    known = [boot for boot in (fenced.boot_id, fenced.agent_boot_id) if boot]
+    return bool(boot_id and known) and not any(is_same(boot, boot_id) for boot in known)
 
 
 def _without_processes(fenced: FencedPod, seen: Sequence[Pod], health: NodeHealth | None) -> str:
@@ -204,11 +225,17 @@ def _was_deleted_by(pod: Pod, at: datetime) -> bool:
     return asked is not None and asked <= at
 
 
-def _powered_off(fenced: FencedPod, node: Node | None, now: datetime) -> str:
-    """The machine was powered off after the pod had started there, and an annotation on the node has the time."""
+def _powered_off(fenced: FencedPod, seen: Sequence[Pod], node: Node | None, now: datetime) -> str:
+    """
+    The machine was powered off after the pod had started there, and an annotation on the node has the time.
+
+    A kubelet that is ready has booted since. What was not being deleted by then it may have started again.
+    """
     stamp = node.metadata.annotations.get(ANNOTATION_POWERED_OFF, "") if node else ""
     at = _moment(stamp)
     if at is None or fenced.since is None or not fenced.since < at <= now + CLOCKS_DIFFER:
+        return ""
+    if node is not None and is_ready(node) and not all(_was_deleted_by(pod, at) for pod in seen):
         return ""
     return f"{fenced.node} was powered off at {stamp} ({ANNOTATION_POWERED_OFF})"
 

@@ -147,7 +147,11 @@ def a_restarting(*containers: ContainerStatus, before: list[ContainerStatus], co
         init_container_statuses=before,
         conditions=conditions,
     )
-    pod = a_member("Failed", status=status)
+    return always(a_member("Failed", status=status))
+
+
+def always(pod: Pod) -> Pod:
+    """*pod*, whose containers are started again whenever they end."""
     return replace(pod, spec=replace(pod.spec, restart_policy="Always"))
 
 
@@ -199,9 +203,7 @@ def test_an_agent_that_saw_the_processes_end_proves_it_where_the_kubelet_is_dead
 )
 def test_a_pause_between_two_starts_of_a_container_is_no_end(deleted: dict[str, datetime], proof: str) -> None:
     pod = a_member("Running", RUNS, deletion_grace_period_seconds=30, **deleted)
-    restarting = replace(pod, spec=replace(pod.spec, restart_policy="Always"))
-
-    assert fenced(restarting, SILENT, health=gone()).proof == proof
+    assert fenced(always(pod), SILENT, health=gone()).proof == proof
 
 
 def test_the_agent_reports_a_boot_before_the_kubelet_is_back() -> None:
@@ -254,9 +256,38 @@ def on_machine(boot_id: str, uuid: str) -> Node:
 )
 def test_power_that_was_cut_after_the_pod_had_started_is_proof(stamp: str, proves: bool) -> None:
     pod = a_member("Running", RUNS, creation_timestamp=START)
-    node = a_node(annotations={ANNOTATION_POWERED_OFF: stamp})
+    node = replace(SILENT, metadata=replace(SILENT.metadata, annotations={ANNOTATION_POWERED_OFF: stamp}))
 
     assert fenced(pod, node).proof == (f"node-a was powered off at {stamp} (healthd.dev/powered-off)" if proves else "")
+
+
+@pytest.mark.parametrize("asked", [None, START, START + timedelta(seconds=2)], ids=["never", "before", "after"])
+def test_a_machine_that_is_on_again_proves_the_end_of_what_was_deleted_before_its_power_was_cut(
+    asked: datetime | None,
+) -> None:
+    """Its kubelet may have started anything else again."""
+    marks = {"deletion_timestamp": asked, "deletion_grace_period_seconds": 0} if asked else {}
+    pod = a_member("Running", RUNS, creation_timestamp=START, **marks)
+    node = a_node(annotations={ANNOTATION_POWERED_OFF: "2026-01-01T00:00:01Z"})
+
+    assert bool(fenced(pod, node).proof) == (asked == START)
+
+
+@pytest.mark.parametrize(
+    ("before", "is_proof"),
+    [
+        pytest.param(a_member("Pending"), False, id="not started"),
+        pytest.param(a_member("Pending", deletion_timestamp=START), True, id="not started, being deleted"),
+        pytest.param(a_member("Running", RUNS), True, id="started, and never started again"),
+        pytest.param(always(a_member("Running", RUNS)), False, id="started again when it ends"),
+        pytest.param(always(STUCK), True, id="the same, being deleted"),
+    ],
+)
+def test_a_boot_ends_what_its_kubelet_does_not_start_again(before: Pod, *, is_proof: bool) -> None:
+    """As in seed 8200013284: a pod that waited for its image was started after the boot, and was deleted then."""
+    known = fenced(before, a_node(boot_id="boot-1"))
+
+    assert bool(fenced(STUCK, a_node(boot_id="boot-2"), known).proof) == is_proof
 
 
 @pytest.mark.parametrize(
