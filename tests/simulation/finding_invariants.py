@@ -263,8 +263,10 @@ class FindingInvariants:
         self._expect(17, worst or verdict != "unhealthy", "it is unhealthy, and no finding outside the shadow says so")
 
     def ends_by_itself(self, finding: Finding) -> bool:
-        """Whether probes alone witness it, and each sees the end."""
-        return all(_clears_after(rule) is not None for rule in (finding.rule, *finding.also))
+        """Whether probes alone witness it, as far as is known, and each sees the end."""
+        return finding.id not in self._asked_before and all(
+            _clears_after(rule) is not None for rule in (finding.rule, *finding.also)
+        )
 
     # What must hold --------------------------------------------------------------------------------------------------
 
