@@ -168,10 +168,13 @@ def _may_yet_start(fenced: FencedPod, seen: Sequence[Pod], view: GangView) -> bo
 
 
 def _starts_more(pod: Pod) -> bool:
-    if pod.metadata.deletion_timestamp is not None or is_terminal(pod):
-        return False
+    return pod.metadata.deletion_timestamp is None and not is_terminal(pod) and not _has_started_all(pod)
+
+
+def _has_started_all(pod: Pod) -> bool:
+    """All its containers, and each of them is started once."""
     begun = [status for status in pod.status.container_statuses if not _waits(status)]
-    return pod.spec.restart_policy != "Never" or len(begun) < max(len(pod.spec.containers), 1)
+    return pod.spec.restart_policy == "Never" and len(begun) >= max(len(pod.spec.containers), 1)
 
 
 def _with_boots(fenced: FencedPod, node: Node | None, health: NodeHealth | None) -> FencedPod:
@@ -210,14 +213,22 @@ def is_another_boot(fenced: FencedPod, boot_id: str) -> bool:
 
 def _without_processes(fenced: FencedPod, seen: Sequence[Pod], health: NodeHealth | None) -> str:
     """
-    The agent's report. A pod whose containers restart when they fail has pauses without any process. So only a report
-    from after the pod's deletion counts: from then on its kubelet starts nothing any more, or is dead.
+    The agent's report. A pod has pauses without any process: before its containers are restarted, and between its init
+    containers and the others. So of a pod that may start more only a report from after its deletion counts: from then
+    on its kubelet starts nothing any more, or is dead.
     """
     end = next((end for end in health.status.gone_pods if end.uid == fenced.uid), None) if health else None
-    restarting = [pod for pod in seen if pod.spec.restart_policy != "Never"]
-    if end is None or any(not _was_deleted_by(pod, end.at) for pod in restarting):
+    if end is None or any(_may_start_after(pod, end.at) for pod in seen):
         return ""
     return f"the agent on {fenced.node} saw its last process end"
+
+
+def _may_start_after(pod: Pod, at: datetime) -> bool:
+    """Whether its kubelet may have started a container of it after *at*."""
+    if _was_deleted_by(pod, at):
+        return False
+    starts = (status.state.running.started_at for status in pod.status.container_statuses if status.state.running)
+    return not _has_started_all(pod) or any(start is not None and start > at for start in starts)
 
 
 def _was_deleted_by(pod: Pod, at: datetime) -> bool:

@@ -32,6 +32,7 @@ from tests.fakes import START
 NOW = START + timedelta(minutes=5)
 ENDED = ContainerStatus(name="main", state=ContainerState(terminated=Terminated(exit_code=143)))
 RUNS = ContainerStatus(name="main", state=ContainerState(running=Running()))
+STARTED_LATER = ContainerStatus(name="main", state=ContainerState(running=Running(started_at=NOW)))
 
 
 def a_member(phase: str, *containers: ContainerStatus, **fields: object) -> Pod:
@@ -204,6 +205,19 @@ def test_an_agent_that_saw_the_processes_end_proves_it_where_the_kubelet_is_dead
 def test_a_pause_between_two_starts_of_a_container_is_no_end(deleted: dict[str, datetime], proof: str) -> None:
     pod = a_member("Running", RUNS, deletion_grace_period_seconds=30, **deleted)
     assert fenced(always(pod), SILENT, health=gone()).proof == proof
+
+
+@pytest.mark.parametrize(
+    ("pod", "is_proof"),
+    [
+        pytest.param(a_member("Pending"), False, id="its image is pulled"),
+        pytest.param(a_member("Running", STARTED_LATER), False, id="the kubelet started it since"),
+        pytest.param(a_member("Pending", deletion_timestamp=START), True, id="deleted before"),
+        pytest.param(a_member("Running", RUNS), True, id="all of it had started"),
+    ],
+)
+def test_a_pause_between_init_containers_and_the_others_is_no_end(pod: Pod, *, is_proof: bool) -> None:
+    assert bool(fenced(pod, SILENT, health=gone()).proof) == is_proof
 
 
 def test_the_agent_reports_a_boot_before_the_kubelet_is_back() -> None:
