@@ -189,9 +189,10 @@ def held_nodes(root: Root, pods: Iterable[Pod]) -> set[str]:
     placed = [pod for pod in pods if attempt_of(pod) == root.attempt and pod.spec.node_name]
     if len(placed) > root.world:
         placed = with_seats(placed, root)
-    there = {pod.spec.node_name for pod in placed}
     living = [pod for pod in with_seats(placed, root) if not is_terminal(pod)]
-    return there if len(living) >= root.world else {*there, *root.placement.values()}
+    if len(living) >= root.world:  # one that has ended may stay as an object until the next restart
+        return {pod.spec.node_name for pod in living}
+    return {*(pod.spec.node_name for pod in placed), *root.placement.values()}
 
 
 def _spares_of_the_plan(status: RecoveryStatus, view: GangView, recovery: str) -> set[str]:

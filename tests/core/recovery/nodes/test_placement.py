@@ -323,6 +323,13 @@ def test_a_gang_holds_the_planned_node_of_a_member_that_is_made_again_beside_the
     assert held_nodes(HINTED, [ended, a_member("good"), a_member("")]) == {"good", "spare"}
 
 
+def test_a_gang_all_of_whose_members_live_does_not_hold_the_node_of_one_that_was_replaced() -> None:
+    """As in seed 8400000649: a person deleted a member on a spare, and the one in its place came to another node."""
+    ended = a_pod("ended", node="spare", status=PodStatus(phase="Failed"), annotations={ANNOTATION_ATTEMPT: "1"})
+
+    assert held_nodes(HINTED, [ended, a_member("good"), a_member("other")]) == {"good", "other"}
+
+
 def test_a_gang_that_was_made_smaller_holds_the_planned_node_of_a_member_that_it_still_has() -> None:
     """As in seed 3640002678: the pod that goes is the only one with a node."""
     root = a_root(world=1, indexes=("0",), attempt=1, placement={"0": "spare", "1": "good"})
