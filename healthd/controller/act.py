@@ -42,7 +42,7 @@ from healthd.core.recovery.actions import (
 )
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.nodes import spares
-from healthd.core.recovery.nodes.spares import KeepSpare, ReturnSpare, SettleSpare
+from healthd.core.recovery.nodes.spares import KeepSpare, ReturnSpare, SettleSpare, SpareStep
 from healthd.core.recovery.recovery_status import dressed, label_value
 from healthd.gangs.adapter import GangAdapter
 
@@ -235,7 +235,7 @@ async def _remove_pod(cluster: Cluster, pod: Pod) -> None:
         await cluster.patch(Pod, meta.name, failed, namespace=meta.namespace, uid=meta.uid, subresource="status")
 
 
-async def settle(cluster: Cluster, step: ReturnSpare | SettleSpare | KeepSpare, node: Node) -> Node:
+async def settle(cluster: Cluster, step: SpareStep, node: Node) -> Node:
     """One step of giving the spare *node* back. Raises ClusterError."""
     match step:
         case ReturnSpare():

@@ -240,13 +240,13 @@ def _powered_off(fenced: FencedPod, seen: Sequence[Pod], node: Node | None, now:
     """
     The machine was powered off after the pod had started there, and an annotation on the node has the time.
 
-    A kubelet that is ready has booted since. What was not being deleted by then it may have started again.
+    A kubelet that is ready has booted since.
     """
     stamp = node.metadata.annotations.get(ANNOTATION_POWERED_OFF, "") if node else ""
     at = _moment(stamp)
     if at is None or fenced.since is None or not fenced.since < at <= now + CLOCKS_DIFFER:
         return ""
-    if node is not None and is_ready(node) and not all(_was_deleted_by(pod, at) for pod in seen):
+    if node is not None and is_ready(node) and any(_may_start_after(pod, at) for pod in seen):
         return ""
     return f"{fenced.node} was powered off at {stamp} ({ANNOTATION_POWERED_OFF})"
 

@@ -295,6 +295,9 @@ class KeepSpare(msgspec.Struct, frozen=True):
     reason: str
 
 
+SpareStep = ReturnSpare | SettleSpare | KeepSpare
+
+
 def origin(bad: str, nodes: Mapping[str, Node], gang_uid: str) -> str:
     """The node that a replacement of *bad* stands in for: if *bad* is itself a spare, the node that *bad* replaced."""
     node = nodes.get(bad)
@@ -310,7 +313,7 @@ def settle(
     recovering: Collection[str],
     busy: Collection[str],
     sign_on: Callable[[str], Sign | None] = no_sign,
-) -> list[ReturnSpare | SettleSpare | KeepSpare]:
+) -> list[SpareStep]:
     """
     What to do about claims that are no longer needed.
 
@@ -324,7 +327,7 @@ def settle(
     A repaired node joins the pool for one claim alone. Two claims name the same node where a gang came to use the node
     again that a spare had replaced, and it failed once more.
     """
-    steps: list[ReturnSpare | SettleSpare | KeepSpare] = []
+    steps: list[SpareStep] = []
     claims = {name: claim for name, node in sorted(nodes.items()) if (claim := read_claim(node))}
     awaited = {claim.instead_of for claim in claims.values() if claim.gang_uid in recovering}
     for name, claim in claims.items():
