@@ -15,7 +15,7 @@ import msgspec
 
 from healthd.core.api import Condition
 from healthd.core.api.model import Blame, Finding, Severity
-from healthd.core.diagnosis.blindness import KERNEL_LOG, NOT_BLIND, blindness_text
+from healthd.core.diagnosis.blindness import GPU_SOURCES, KERNEL_LOG, NOT_BLIND, blindness_text
 
 ACCELERATOR_HEALTHY = "AcceleratorHealthy"
 FABRIC_HEALTHY = "FabricHealthy"
@@ -103,14 +103,15 @@ def _state(type_: str, findings: list[Finding], blind: Mapping[str, str]) -> Sta
     worst = max(findings, key=lambda one: (one.quarantines, _BADNESS.index(one.severity)), default=None)
     if blind and not (worst and worst.quarantines):
         besides = f" Besides, {_message(worst, len(findings))}" if worst else ""
-        return Statement(type_, "Unknown", _reason(min(blind)), f"{blindness_text(blind)}{besides}"[:LONGEST_MESSAGE])
+        return Statement(type_, "Unknown", _reason(blind), f"{blindness_text(blind)}{besides}"[:LONGEST_MESSAGE])
     if worst:
         return Statement(type_, "False" if worst.quarantines else "True", worst.rule, _message(worst, len(findings)))
     return Statement(type_, "True", "NoFindings", "No standing finding.")
 
 
-def _reason(source: str) -> str:
-    """`pcie-aer` as `PcieAerUnreadable`."""
+def _reason(blind: Collection[str]) -> str:
+    """`pcie-aer` as `PcieAerUnreadable`. Of several blind sources, one of the GPUs themselves gives the reason."""
+    source = min(blind, key=lambda source: (source not in GPU_SOURCES, source))
     return "".join(word.capitalize() for word in re.split("[ -]", source)) + "Unreadable"
 
 

@@ -16,6 +16,9 @@ from healthd.probes.sysfs import parse_number, read_lines, read_number
 
 _TAINTS = {"machine_check": 4, "oops": 7, "soft_lockup": 14}
 """Bits of /proc/sys/kernel/tainted, as the kernel's admin guide numbers them."""
+CLOCK_EVERY = timedelta(minutes=10)
+"""Reading the clock costs a process."""
+CLOCK_SOON = timedelta(seconds=20)
 
 
 class Host:
@@ -56,14 +59,22 @@ class KernelClock:
     """`host.clock`: `synchronised` or `free-running`. No reading where the kernel does not give it to this process."""
 
     source = "clock"
-    every = timedelta(minutes=10)
 
     def __init__(self, is_synchronised: Callable[[], bool | None] = is_clock_synchronised) -> None:
         self._is_synchronised = is_synchronised
+        self._again = CLOCK_SOON
+        self.every = CLOCK_EVERY
 
     def sample(self, now: datetime) -> Sample:
-        """Starts a small process."""
+        """
+        Starts a small process. One that does not end in time on a busy machine is tried again soon: until then the node
+        is unknown. Where no answer comes at all, less and less often.
+        """
         answer = self._is_synchronised()
+        if answer is None:
+            self.every, self._again = self._again, min(2 * self._again, CLOCK_EVERY)
+        else:
+            self.every, self._again = CLOCK_EVERY, CLOCK_SOON
         word = "synchronised" if answer else "free-running"
         readings = [] if answer is None else [Reading(NODE, "host.clock", word)]
         return Sample(source=self.source, at=now, readings=readings)

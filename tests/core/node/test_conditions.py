@@ -107,6 +107,12 @@ def test_a_blind_source_is_the_reason_of_the_condition_that_it_speaks_to(
     assert said(blind={source: "it does not answer"}) == reasons
 
 
+def test_of_blind_sources_that_of_the_gpus_is_the_reason() -> None:
+    unread = dict.fromkeys(["clock", "edac", "nvml"], "it was not read yet")
+
+    assert said(blind=unread)[ACCELERATOR_HEALTHY] == ("Unknown", "NvmlUnreadable")
+
+
 def test_a_warning_does_not_make_a_blind_node_healthy() -> None:
     [accelerator, _] = state([a_finding("xid-63", quarantines=False)], {"nvml": "it does not answer"})
 

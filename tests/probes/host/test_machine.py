@@ -78,6 +78,16 @@ def test_clock(proc: Proc, answer: bool, word: str) -> None:
     assert seen(KernelClock(lambda: answer)) == {"host.clock": word}
 
 
+def test_a_clock_that_could_not_be_read_is_read_again_soon_at_first() -> None:
+    """A process that does not end in time on a busy machine must not leave its node unknown for ten minutes."""
+    answers = iter([True, *[None] * 6, True, None])
+    clock = KernelClock(lambda: next(answers))
+
+    waits = [(seen(clock), int(clock.every.total_seconds()))[1] for _ in range(9)]
+
+    assert waits == [600, 20, 40, 80, 160, 320, 600, 600, 20]
+
+
 @pytest.mark.parametrize("text", ["", "MemTotal: lots", "MemTotal:", "\x00\xff"])
 def test_files_that_make_no_sense_say_nothing(proc: Proc, text: str) -> None:
     for name in ("meminfo", "vmstat", "sys/kernel/tainted"):
