@@ -40,7 +40,7 @@ class Witness:
         """Let go of the pipe."""
         os.close(self._fd)
 
-    async def ingest_records(self) -> str:
+    async def hear(self) -> str:
         """The next line that a rank writes."""
         async with asyncio.timeout(PATIENCE):
             while b"\n" not in self._unread:
@@ -134,7 +134,7 @@ def running(command: list[str]) -> Container:
 
 async def heard_pids(witness: Witness) -> dict[str, int]:
     """What a stubborn rank says: the pids of `rank` and `grandchild`."""
-    words = [(await witness.ingest_records()).split() for _ in range(2)]
+    words = [(await witness.hear()).split() for _ in range(2)]
     return {who: int(pid) for who, pid in words}
 
 

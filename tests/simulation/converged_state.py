@@ -96,13 +96,15 @@ def _pods_of(sim: Simulation, job: Job) -> list[Pod]:
 def _is_kept_out(sim: Simulation, pod: Pod) -> bool:
     """
     It waits for the node that it was told to run on, and the scheduler has given that to another gang: or to a member
-    of its own, and a person deleted the recovery that would have claimed a spare for it.
+    of its own, and a person deleted the recovery that would have claimed a spare for it. Or the node is a spare again,
+    as no member needed it for a while: its user has made the gang larger since.
     """
     reported = json.loads(pod.metadata.annotations.get(ANNOTATION_PLACEMENT, "{}")).get(index_of(pod), "")
     there = [p for p in sim.world()[Pod] if p.spec.node_name == reported and not is_terminal(p)]
     own = set() if sim.watchdog.lost_recoveries else {pod.metadata.labels["healthd.dev/gang"]}
     gangs = {p.metadata.labels["healthd.dev/gang"] for p in there} - own
-    return not pod.spec.node_name and pod.metadata.deletion_timestamp is None and bool(reported and gangs)
+    is_taken = bool(gangs) or reported in _pool(sim)
+    return not pod.spec.node_name and pod.metadata.deletion_timestamp is None and bool(reported) and is_taken
 
 
 def _pool(sim: Simulation) -> list[str]:

@@ -94,6 +94,10 @@ def test_a_pod_that_is_started_after_a_boot_is_not_let_go_for_that_boot() -> Non
     assert not run(8200013284).broken
 
 
+def test_a_spare_that_was_given_back_stays_free_when_its_gang_is_made_larger_again() -> None:
+    assert not run(8500002505).broken
+
+
 def test_a_planned_restart_waits_after_a_recovery_that_the_cache_has_not_seen() -> None:
     assert not run(6200021624).broken
 

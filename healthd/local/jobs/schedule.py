@@ -16,7 +16,6 @@ import msgspec
 
 from healthd.core.api import (
     ANNOTATION_PLACEMENT,
-    LABEL_SPARE,
     TAINT_RESERVED,
     Condition,
     Node,
@@ -116,10 +115,9 @@ def _obstacle(pod: Pod, node: Node, busy: Collection[str], *, placed: bool) -> s
 
 
 def _placement_tolerations(pod: Pod) -> list[Toleration]:
-    """A recovery that places a pod has claimed the spare for it. So the pod tolerates the taints of the claim."""
+    """A recovery that places a pod has claimed the spare for it. So the pod tolerates the taint of the claim."""
     owners = pod.metadata.owner_references
-    reserved = [Toleration(key=TAINT_RESERVED, value=reservation(owner.name, owner.uid)) for owner in owners]
-    return [Toleration(key=LABEL_SPARE, operator="Exists"), *reserved]
+    return [Toleration(key=TAINT_RESERVED, value=reservation(owner.name, owner.uid)) for owner in owners]
 
 
 def _matches(toleration: Toleration, taint: Taint) -> bool:

@@ -148,7 +148,7 @@ async def test_a_rank_of_a_run_that_its_shell_started_is_named(
                 await cluster.create(a_pod(f"rank-{number}", node=f"slot-{number}", index=number, container=container))
             for number in range(3):
                 await until(cluster, Pod, f"rank-{number}", lambda pod: pod.status.phase == "Running", "default")
-                await witness.ingest_records()
+                await witness.hear()
             ranks = runner.running()
             child = main_process(ranks[1].pid, ranks[1].shim)
             os.kill(child, signal.SIGSTOP)

@@ -103,6 +103,15 @@ def test_a_spare_that_another_gang_claimed_is_not_ours_by_placement() -> None:
     }
 
 
+def test_a_spare_that_no_recovery_holds_any_more_is_left_alone_even_by_placement() -> None:
+    """A member that its user wants again, after healthd gave back the spare on which it had run."""
+    spare = a_node("slot-1", spare=True, taints=[SPARE])
+
+    assert placed([waiting(0, {"0": "slot-1"}, owner_references=[THE_JOB])], [spare]) == {
+        "train-0": f"placed on slot-1, which is kept free by taint {LABEL_SPARE}"
+    }
+
+
 @pytest.mark.parametrize(
     ("placement", "why"),
     [

@@ -77,6 +77,11 @@ async def a_running_pod(cluster: EmbeddedCluster, command: list[str], name: str 
     return await until(cluster, Pod, name, lambda pod: pod.status.phase == "Running", "default")
 
 
+def waiting(witness: Witness) -> list[str]:
+    """The command of a rank that says its pid and waits."""
+    return shell('echo $$ > "$1"; exec sleep 1000', witness.path)
+
+
 async def the_end_of(cluster: EmbeddedCluster, name: str = "rank") -> Terminated:
     pod = await until(cluster, Pod, name, is_terminal, "default")
     end = pod.status.container_statuses[0].state.terminated
@@ -183,7 +188,7 @@ async def test_a_slot_is_not_given_away_while_processes_of_a_vanished_pod_live(
         script = 'if exec 3>"$1"; then echo started >&3; fi; sleep 1000'
         await a_running_pod(cluster, shell(script, witness.path), "new")
 
-        assert await witness.ingest_records() == "started"
+        assert await witness.hear() == "started"
         assert find_processes((await cluster.get(Pod, "new", "default")).metadata.uid)
 
 
@@ -294,12 +299,12 @@ async def test_the_last_output_moves_only_when_the_rank_says_something(
     runner = a_runner(cluster, tmp_path)
     async with in_background(runner):
         pod = await a_running_pod(cluster, shell(script, witness.path, gate))
-        await witness.ingest_records()
+        await witness.hear()
         started = runner.last_output(pod.metadata.uid)
         await runner.cycle(SystemClock().now())
         quiet = runner.last([pod])
         await asyncio.to_thread(gate.write_text, "go\n")
-        await witness.ingest_records()
+        await witness.hear()
         await runner.cycle(SystemClock().now())
 
         assert started is not None
@@ -323,11 +328,11 @@ while True:
     runner = a_runner(cluster, tmp_path)
     async with in_background(runner):
         await a_running_pod(cluster, python(script, witness.path))
-        await witness.ingest_records()
+        await witness.hear()
         await runner.shutdown(timedelta(seconds=30))
         end = await the_end_of(cluster)
 
-        assert await witness.ingest_records() == "saving"
+        assert await witness.hear() == "saving"
         assert (end.exit_code, end.signal) == (5, 0)
 
 
@@ -361,11 +366,11 @@ async def test_a_process_that_cannot_be_killed_is_named_once(
 
 
 async def test_a_rank_that_the_kernel_says_it_killed_ended_for_want_of_memory(
-    cluster: EmbeddedCluster, tmp_path: Path
+    cluster: EmbeddedCluster, tmp_path: Path, witness: Witness
 ) -> None:
     async with a_machine(cluster, tmp_path) as runner:
-        await a_running_pod(cluster, shell("exec sleep 1000"))
-        (pid,) = find_processes((await cluster.get(Pod, "rank", "default")).metadata.uid)
+        await a_running_pod(cluster, waiting(witness))
+        pid = int(await witness.hear())
         runner.ingest_records([out_of_memory(pid, "a,pid=1,uid=0")])
         os.kill(pid, signal.SIGKILL)
         end = await the_end_of(cluster)
@@ -375,11 +380,11 @@ async def test_a_rank_that_the_kernel_says_it_killed_ended_for_want_of_memory(
 
 
 async def test_a_kill_of_another_process_in_the_same_second_is_not_the_ranks(
-    cluster: EmbeddedCluster, tmp_path: Path
+    cluster: EmbeddedCluster, tmp_path: Path, witness: Witness
 ) -> None:
     async with a_machine(cluster, tmp_path) as runner:
-        await a_running_pod(cluster, shell("exec sleep 1000"))
-        (pid,) = find_processes((await cluster.get(Pod, "rank", "default")).metadata.uid)
+        await a_running_pod(cluster, waiting(witness))
+        pid = int(await witness.hear())
         runner.ingest_records([out_of_memory(os.getpid(), f"x,pid={pid},uid=")])
         os.kill(pid, signal.SIGKILL)
         end = await the_end_of(cluster)
@@ -394,13 +399,13 @@ def out_of_memory(pid: int, name: str) -> KernelRecord:
 
 @pytest.mark.kmsg
 async def test_the_kernel_kills_one_rank_for_want_of_memory_while_another_is_killed_by_hand(
-    cluster: EmbeddedCluster, tmp_path: Path, small_group: Path
+    cluster: EmbeddedCluster, tmp_path: Path, witness: Witness, small_group: Path
 ) -> None:
     """With the machine's real kernel. The name of the rank forges a pid and a line."""
     greedy = python(GREEDY, small_group)
     async with a_machine(cluster, tmp_path) as runner, ingested_by(runner):
-        await a_running_pod(cluster, shell("exec sleep 1000"), "other")
-        (other,) = find_processes((await cluster.get(Pod, "other", "default")).metadata.uid)
+        await a_running_pod(cluster, waiting(witness), "other")
+        other = int(await witness.hear())
         pod = a_pod("greedy", node="slot-1", index=1, container=running(greedy))
         await cluster.create(pod)
         ends = [await the_end_of(cluster, "greedy")]

@@ -125,10 +125,10 @@ setsid sh -c '
 wait
 """
     async with started(shell(script, witness.path)) as rank:
-        await witness.ingest_records()
+        await witness.hear()
         rank.stop(LONG)
 
-        assert await witness.ingest_records() == "got-it"
+        assert await witness.hear() == "got-it"
 
 
 async def test_sigterm_comes_once(witness: Witness) -> None:
@@ -142,9 +142,9 @@ while True:
     signal.pause()
 """
     async with started(python(script, witness.path)) as rank:
-        await witness.ingest_records()
+        await witness.hear()
         rank.stop(LONG)
-        await witness.ingest_records()
+        await witness.hear()
         rank.stop(timedelta(milliseconds=50))
         await ending_of(rank)
 
@@ -155,7 +155,7 @@ while True:
 async def test_who_was_started_during_the_stop_is_asked_to_stop_too(witness: Witness) -> None:
     script = 'exec 3>"$1"; trap "sleep 1000 & exit 5" TERM; echo ready >&3; while :; do :; done'
     async with started(shell(script, witness.path)) as rank:
-        await witness.ingest_records()
+        await witness.hear()
         rank.stop(LONG)
         ending = await ending_of(rank)
 
@@ -190,7 +190,7 @@ async def test_a_rank_that_succeeds_leaves_its_helpers_their_time(witness: Witne
         ending = await ending_of(rank)
 
         assert ending.exit_code == 0
-        assert await witness.ingest_records() == "uploaded"
+        assert await witness.hear() == "uploaded"
 
 
 async def test_helpers_that_never_end_are_killed_when_their_time_is_over(witness: Witness) -> None:
@@ -214,7 +214,7 @@ async def test_a_killed_shim_is_noticed_and_its_processes_found(witness: Witness
 
 async def test_a_rank_dies_with_its_shim_even_if_it_threw_its_mark_away(witness: Witness) -> None:
     async with started(shell('exec 3>"$1"; echo ready >&3; exec env -i sleep 1000', witness.path)) as rank:
-        await witness.ingest_records()
+        await witness.hear()
         os.kill(rank.shim_pid, signal.SIGKILL)
 
         await witness.silence()
@@ -232,7 +232,7 @@ while True:
     os.setsid()
 """
     async with started(shell('"$@" & wait; sleep 1000', *python(script, witness.path))) as rank:
-        await witness.ingest_records()
+        await witness.hear()
         rank.stop(NOW)
         await ending_of(rank)
 
@@ -248,7 +248,7 @@ async def test_the_signals_that_the_shim_ignores_work_in_the_rank(witness: Witne
     async with started(shell(script, witness.path)) as rank:
         ending = await ending_of(rank)
 
-        masks = [int((await witness.ingest_records()).split()[1], 16) for _ in range(2)]
+        masks = [int((await witness.hear()).split()[1], 16) for _ in range(2)]
         assert [mask & CLASSIC_SIGNALS for mask in masks] == [0, 0]
         assert ending.signal == signal.SIGINT
 
@@ -268,7 +268,7 @@ while True:
 
 async def test_a_rank_that_was_suspended_by_a_signal_hears_that_it_shall_stop(witness: Witness) -> None:
     async with started(python(SUSPENDED, witness.path)) as rank:
-        await witness.ingest_records()
+        await witness.hear()
         rank.stop(LONG)
 
         assert (await ending_of(rank)).signal == 0
