@@ -8,8 +8,8 @@ No controller lets such a root run again, so another object has to take its plac
 2. In Fencing: the end of each member is proven as always. Then the root is made again from the copy, stopped.
 3. From Choosing on it is a gang that this recovery has stopped.
 
-A root that its program, its owner or a rule of its owner ended is never made again. Whoever deletes the root first, or
-makes another one of its name, has decided.
+A root that its program, its owner or a rule of its owner ended is never made again. A person who deletes the root
+first, or makes another one of its name, has decided.
 """
 
 from __future__ import annotations
