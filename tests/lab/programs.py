@@ -27,6 +27,8 @@ _PORTS = range(20000, 32000)
 Below the range from which the kernel takes the ports of outgoing connections: a client that calls again and again
 while a server is away could otherwise be given the server's own port, or even be connected to itself.
 """
+_claims: list[socket.socket] = []
+"""Held until this process ends: between the choice of a port and its use another process would find it free."""
 _STARTER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lab-starter")
 """
 Starts every process. "End me with my parent" means the thread that started me; this one lives as long as the
@@ -125,14 +127,18 @@ def wait_until(what: str, holds: Callable[[], object], *, limit: float) -> None:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
-    for port in random.sample(_PORTS, 200):
+    """A port of 127.0.0.1 that is free, and that no process of a lab gets while this one lives."""
+    for port in random.sample(_PORTS, min(200, len(_PORTS))):
+        claim = socket.socket(socket.AF_UNIX)
         with socket.socket() as probe:
             try:
+                claim.bind(f"\0healthd-lab-port-{port}")
                 probe.bind(("127.0.0.1", port))
             except OSError:
+                claim.close()
                 continue
-            return port
+        _claims.append(claim)
+        return port
     raise LabError(f"no free port between {_PORTS.start} and {_PORTS.stop}")
 
 

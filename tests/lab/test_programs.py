@@ -16,6 +16,7 @@ from tests.lab.programs import (
     LabError,
     Program,
     end_remembered,
+    free_port,
     is_abandoned,
     remember,
     running,
@@ -110,3 +111,15 @@ def test_what_runs_is_shown_by_name(tmp_path: Path) -> None:
     assert running(state) == {"sleep": program.pid}
     program.stop()
     assert running(state) == {}
+
+
+def test_a_port_that_a_lab_chose_is_given_to_no_other_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = free_port()
+    monkeypatch.setattr("tests.lab.programs._PORTS", range(taken, taken + 1))
+    ask = f"from tests.lab import programs; programs._PORTS = range({taken}, {taken + 1}); programs.free_port()"
+
+    asked = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=False)
+
+    assert "no free port between" in asked.stderr
+    with pytest.raises(LabError, match="no free port between"):
+        free_port()
