@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import signal
+import tempfile
 from collections.abc import AsyncIterator
 
 import pytest
@@ -27,6 +29,7 @@ settings.register_profile("everyday", derandomize=True, deadline=None, database=
 settings.load_profile("everyday")
 
 _LONGEST_NAME = 100
+_LONGEST_FOLDER = 24
 _TURNS = 5
 """Turns of the loop in which a task that was cancelled last may still end."""
 
@@ -37,7 +40,12 @@ def pytest_report_header() -> str:
 
 
 def pytest_configure() -> None:
-    """Hear what a shell, in the background or under nohup, lets the tests ignore: some send these to themselves."""
+    """
+    Hear what a shell, in the background or under nohup, lets the tests ignore: some send these to themselves. Sockets
+    lie in folders of tests, and their paths may have 107 characters.
+    """
+    if len(tempfile.gettempdir()) > _LONGEST_FOLDER:
+        tempfile.tempdir = os.environ["TMPDIR"] = "/tmp"
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)

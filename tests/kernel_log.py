@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,8 +65,13 @@ def kernel_log() -> Iterator[RealLog]:
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    with (Path(tempfile.gettempdir()) / "healthd-kernel-log.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """The setting that is changed is what is locked: it is there once, whatever the folders of a process."""
+    try:
+        setting = RATE_LIMIT.open()
+    except OSError as error:
+        raise Unwritable(f"cannot read {RATE_LIMIT}: {error.strerror}") from error
+    with setting:
+        fcntl.flock(setting, fcntl.LOCK_EX)
         yield
 
 
