@@ -119,8 +119,7 @@ def _made_again(view: GangView) -> list[Pod]:
 
     A StatefulSet creates a pod again at once, maybe between two reads of healthd. When every member that runs was
     created later, the whole gang was created again, and the earlier members are history. Members that are only being
-    removed, as after a stop by the user, do not show that any kept running. Times are whole seconds: of one that was
-    lost in the second in which the oldest was created it matters whether it is older than that.
+    removed, as after a stop by the user, do not show that any kept running.
     """
     if not view.deleted:
         return []
@@ -129,14 +128,10 @@ def _made_again(view: GangView) -> list[Pod]:
     if root is None or not made:
         return []
     gone = [pod for pod in members(replace(view, pods=view.deleted)) if pod.status.phase != "Succeeded"]
-    missed = [pod for pod in gone if _was_lost_after(min(made), pod) and pod.metadata.uid not in view.resized_away]
+    missed = [pod for pod in gone if (lost := _lost_at(pod)) is not None and lost > min(made)]
+    missed = [pod for pod in missed if pod.metadata.uid not in view.resized_away]
     standing = _standing(present, root)
     return [pod for pod in with_seats(missed, root) if not _is_history(pod, standing, root)]
-
-
-def _was_lost_after(oldest: datetime, pod: Pod) -> bool:
-    lost, made = _lost_at(pod), pod.metadata.creation_timestamp
-    return lost is not None and (lost > oldest or (lost == oldest and made is not None and made >= oldest))
 
 
 def _is_going(root: Root | None) -> bool:

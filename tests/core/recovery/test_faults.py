@@ -442,22 +442,6 @@ def test_a_member_that_was_gone_before_anybody_looked_is_a_fault(
     assert [cause.kind for cause in find_faults(view, HANG, NOW)] == found
 
 
-@pytest.mark.parametrize(
-    ("second", "found"),
-    [
-        pytest.param(0, [CauseKind.SOFTWARE], id="it was one of those that live"),
-        pytest.param(300, [], id="it is older than all that live"),
-    ],
-)
-def test_a_member_that_is_lost_in_the_second_in_which_others_are_made(second: int, found: list[CauseKind]) -> None:
-    at = timedelta(seconds=second)
-    present = (a_member(0, creation_timestamp=START + at), a_member(1, creation_timestamp=START + at))
-    nodes = {name: a_node(name) for name in ("node-0", "node-1")}
-    view = GangView(root=a_root(), pods=present, deleted=(a_late_one(1, lost=at),), nodes=nodes)
-
-    assert [cause.kind for cause in find_faults(view, HANG, NOW)] == found
-
-
 def test_members_from_before_a_stop_by_the_user_are_no_fault_while_others_of_them_are_still_being_removed() -> None:
     """The clock of a node is ahead: its pod seems to have ended after the start."""
     stopped, started = START + timedelta(seconds=298), START + timedelta(seconds=299)

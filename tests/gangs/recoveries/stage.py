@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from healthd.clock import SystemClock
 from healthd.core.api import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_GROW_BACK,
@@ -170,6 +171,11 @@ class Stage:
     def is_known(self) -> bool:
         """Whether healthd has recorded the step of its root."""
         return ANNOTATION_PROGRESS in self.scenario.get(KINDS[self.kind].deleted)["metadata"]["annotations"]
+
+    def is_older_than(self, seconds: float) -> bool:
+        """Whether its youngest member was made that long ago."""
+        made = [at for pod in self.scenario.living() if (at := pod.metadata.creation_timestamp) is not None]
+        return bool(made) and (SystemClock().now() - max(made)).total_seconds() > seconds
 
     def is_complete(self) -> bool:
         """Whether it succeeded."""

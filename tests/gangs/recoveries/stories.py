@@ -27,6 +27,8 @@ Story = Callable[[Stage], Awaitable[None]]
 SLOW = "4s"
 _PAUSED = 90
 """Seconds within which a moment of a recovery comes."""
+_LATER = 2.0
+"""Seconds after the start of a gang, from which on times in whole seconds tell what came before it."""
 
 
 async def fault_under_a_member(stage: Stage) -> None:
@@ -176,11 +178,16 @@ async def ignores_sigterm(stage: Stage) -> None:
 
 
 async def member_fails(stage: Stage) -> None:
-    """The program of one member fails: all begin anew, also the one whose controller never makes it again."""
+    """
+    The program of one member fails: all begin anew, also the one whose controller never makes it again.
+
+    Not in the second in which it started: times are whole seconds, and one that is replaced then has lost nothing.
+    """
     await stage.play()
     scenario = stage.scenario
     failing = next(pod for pod in scenario.living() if not stage.is_first(pod))
     await asyncio.to_thread(wait_until, "healthd to know the gang", stage.is_known, limit=_PAUSED)
+    await asyncio.to_thread(wait_until, "it to have begun", lambda: stage.is_older_than(_LATER), limit=_PAUSED)
 
     scenario.simulated.end_containers(scenario.namespace, failing.metadata.name, exit_code=1)
 
