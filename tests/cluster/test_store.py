@@ -4,6 +4,8 @@ What the store does to its file: nothing acknowledged is lost, nothing foreign i
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from healthd.cluster.embedded import DamagedStore, EmbeddedCluster, UnusableStore
+from healthd.cluster.embedded.opening import Busy, alone
 from healthd.cluster.port import Unavailable
 from healthd.core.api import Lease
 from tests.builders import a_lease
@@ -93,6 +96,36 @@ async def test_two_processes_may_make_and_fill_one_store(path: Path) -> None:
     assert [len(words) for words in said] == [50, 50]
     assert len(listed.items) == 100
     assert len({lease.metadata.resource_version for lease in listed.items}) == 100
+
+
+@pytest.mark.parametrize("kind", [fcntl.LOCK_SH, fcntl.LOCK_EX])
+async def test_a_lock_that_is_held_on_the_folder_does_not_keep_the_store_shut(path: Path, kind: int) -> None:
+    """As by a run that saves in a folder within it."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    fcntl.flock(folder, kind)
+
+    with opened(path) as cluster:
+        assert (await cluster.create(a_lease("lease-a"))).metadata.uid
+    os.close(folder)
+
+
+def test_a_store_that_another_process_never_finishes_to_open_is_busy_and_not_waited_for(path: Path) -> None:
+    with alone(path), pytest.raises(Busy, match=f"`fuser {path}.opening` names it"), alone(path, patience=0):
+        pass
+
+    with alone(path, patience=0):
+        assert path.with_name("cluster.db.opening").exists()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_store_that_is_there_opens_where_no_file_can_be_made_beside_it(path: Path) -> None:
+    path.touch()
+    path.with_name("cluster.db.opening").mkdir()
+
+    with alone(path):
+        path.unlink()
+    with pytest.raises(IsADirectoryError), alone(path):
+        pass
 
 
 async def test_store_is_readable_by_its_owner_alone(path: Path) -> None:

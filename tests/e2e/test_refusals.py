@@ -45,7 +45,7 @@ async def test_an_interpreter_that_is_not_there_ends_with_the_shells_code(
 
 @pytest.mark.parametrize("inside", [".", "state"])
 async def test_a_state_among_the_checkpoints_is_refused(run_folder: RunFolder, inside: str) -> None:
-    """--fresh would move it aside, and a lock of one would wait for that of the other."""
+    """--fresh would move it aside."""
     assert "name a folder for checkpoints alone" in await refused(
         run_folder, "--state", str(run_folder.checkpoints / inside)
     )
@@ -57,6 +57,8 @@ async def test_a_state_among_the_checkpoints_is_refused(run_folder: RunFolder, i
     [
         (("--min-nodes", "3"), "--min-nodes 3 is more than --nproc 2"),
         (("--checkpoint", ""), "it names no folder"),
+        (("--state", ""), "argument --state: it names no folder"),
+        (("--checkpoint", "state/logs/out"), "where healthd keeps logs, and which `healthd forget` removes"),
         (("--checkpoint", "healthd.yaml"), "healthd.yaml is no folder: name the folder that holds the checkpoints"),
     ],
 )
@@ -84,6 +86,34 @@ async def test_two_runs_of_one_name_are_kept_apart(run_folder: RunFolder) -> Non
 
     assert "is under way" in second
     run_folder.check_writers()
+
+
+async def test_a_state_around_the_checkpoints_is_a_layout_like_any_other(run_folder: RunFolder) -> None:
+    """It waited for a lock that it held itself, on the folder around the checkpoints."""
+    run_folder.state = run_folder.folder
+    async with run_folder.life() as first:
+        await run_folder.all_wait(first, 0)
+        beside = await refused(run_folder, "--checkpoint", "elsewhere")
+        same = await refused(run_folder, "--state", "other")
+        around = await refused(run_folder, "--state", "/nonexistent/state", "--checkpoint", str(run_folder.folder))
+        among = await refused(run_folder, "--state", str(run_folder.checkpoints), "--checkpoint", "elsewhere")
+        status = await run_folder.asks("status", "--state", str(run_folder.state))
+        first.signal(signal.SIGINT)
+        await first.ended()
+
+    assert "is under way (process" in beside
+    assert f"a run saves in {run_folder.checkpoints} already (run 'gang', process" in same
+    assert f"a run saves in {run_folder.folder} already, or in a folder within it (process" in around
+    assert f"lies in {run_folder.checkpoints}, where a run saves (run 'gang', process" in among
+    assert "gang" in status
+    run_folder.check_writers()
+
+
+async def test_the_state_of_one_run_may_be_around_the_checkpoints_of_another(run_folder: RunFolder) -> None:
+    async with run_folder.life("--state", "elsewhere") as first:
+        await run_folder.all_wait(first, 0)
+        async with run_folder.life("--state", ".", "--checkpoint", "more", command=["true"]) as second:
+            assert await second.ended() == 0
 
 
 async def refused(run_folder: RunFolder, *options: str) -> str:

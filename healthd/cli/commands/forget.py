@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 
 from healthd.cli.errors import UserError
-from healthd.cli.target.run import run_name
+from healthd.cli.target.run import run_name, state_folder
 from healthd.local.state.folder import AlreadyRunning, database, forget, held, runs_dir
 from healthd.local.state.known_runs import KnownRun, known_runs, read_run
 
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `healthd forget`."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("name", nargs="?", default="", metavar="NAME", help="as `healthd runs` lists it")
-    which.add_argument("--state", type=Path, metavar="DIR", help="where the run keeps its state")
+    which.add_argument("--state", type=state_folder, metavar="DIR", help="where the run keeps its state")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ from healthd.cluster.port import ClusterError
 from healthd.core.api import Node
 from healthd.core.config import Config, LogFormat
 from healthd.core.diagnosis.site_rules import beginnings
-from healthd.local.checkpoints.writer_lock import TwoWriters, sole_writer
+from healthd.local.checkpoints.writer_lock import TwoWriters, refuse_among_checkpoints, sole_writer
 from healthd.local.gang import RunSpec
 from healthd.local.launchers import find_launcher, what_to_know, why_not_launch
 from healthd.local.machine.machine import this_machine
@@ -38,7 +38,7 @@ from healthd.local.machine.slots import Slot, keep_places, offered, slots_for
 from healthd.local.processes.output import open_log
 from healthd.local.reports.lines import Lines
 from healthd.local.runtime import LocalRuntime, RefusedToStart
-from healthd.local.state.folder import AlreadyRunning, before_start, database, held, runs_dir, undone
+from healthd.local.state.folder import AlreadyRunning, before_start, database, held, logs_dir, runs_dir, undone
 from healthd.local.state.known_runs import with_way_out
 from healthd.probes.host_root import HostRoot
 from healthd.probes.klog.kmsg import read_boot_id
@@ -73,11 +73,11 @@ def run(args: argparse.Namespace) -> int:
     _judge_launcher(args)
     name = run_name(args.name) if args.name else _usual_name(args)
     state = args.state or runs_dir() / name
-    if _real("--state", state).is_relative_to(_real("--checkpoint", args.checkpoint)):
-        raise UserError(f"--state {state} lies in --checkpoint {args.checkpoint}: name a folder for checkpoints alone")
+    _judge_folders(state, args.checkpoint)
     render = _lines(config, verbose=args.verbose, live=args.live)
     configure(config.log.format, config.log.level, sys.stderr, render=render)
     try:
+        refuse_among_checkpoints(state)
         clock, before = SystemClock(), before_start(state, args.checkpoint)
         with (
             streams.best_effort(),
@@ -112,7 +112,7 @@ def _lines(config: Config, *, verbose: bool, live: bool) -> Render | None:
 @contextmanager
 def _kept_log(config: Config, state: Path, render: Render | None) -> Iterator[None]:
     """While the block runs, also write the whole log to a file beside those of the ranks. Raises OSError."""
-    file = os.fdopen(open_log(state / "logs" / "healthd.log"), "a", errors="backslashreplace")
+    file = os.fdopen(open_log(logs_dir(state) / "healthd.log"), "a", errors="backslashreplace")
     configure(config.log.format, config.log.level, sys.stderr, render=render, file=file)
     try:
         yield
@@ -120,6 +120,18 @@ def _kept_log(config: Config, state: Path, render: Render | None) -> Iterator[No
         configure(config.log.format, config.log.level, sys.stderr, render=render)
         with suppress(OSError):  # the disk is full; the log has said so
             file.close()
+
+
+def _judge_folders(state: Path, checkpoints: Path) -> None:
+    """Checkpoints may be kept in the folder of the state, but nothing is kept among checkpoints. Raises UserError."""
+    state_place, place = _real("--state", state), _real("--checkpoint", checkpoints)
+    if state_place.is_relative_to(place):
+        raise UserError(f"--state {state} lies in --checkpoint {checkpoints}: name a folder for checkpoints alone")
+    if place.is_relative_to(logs_dir(state_place)):
+        raise UserError(
+            f"--checkpoint {checkpoints} lies in {logs_dir(state)}, where healthd keeps logs, and which `healthd "
+            "forget` removes: name another folder"
+        )
 
 
 def _real(option: str, folder: Path) -> Path:

@@ -11,6 +11,7 @@ import msgspec
 
 from healthd.checkpoints.stores.urls import NoSuchStore, locate
 from healthd.cli.errors import UserError
+from healthd.cli.target.run import state_folder
 from healthd.controller.checkpoints.declaration import why_no_format
 from healthd.core.config import Config, format_duration, parse_duration
 from healthd.core.config.gangs import SilenceMode
@@ -90,7 +91,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="ADDR",
         help="serve a live page for a browser on this address (127.0.0.1, a free port); its address is printed",
     )
-    parser.add_argument("--state", type=Path, metavar="DIR", help="where the run keeps its state and logs")
+    parser.add_argument("--state", type=state_folder, metavar="DIR", help="where the run keeps its state and logs")
     parser.add_argument(
         "--allow-launcher", action="store_true", help="let COMMAND be torchrun, mpirun or the like, which starts ranks"
     )

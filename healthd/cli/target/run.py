@@ -22,7 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser, without: str = "the directory
     """The options that say which run is meant; *without* them it is that one, for the help."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--name", default="", metavar="RUN", help=f"of the run (default: {without})")
-    where.add_argument("--state", type=Path, metavar="DIR", help="where the run keeps its state")
+    where.add_argument("--state", type=state_folder, metavar="DIR", help="where the run keeps its state")
+
+
+def state_folder(text: str) -> Path:
+    """The folder of `--state`. Raises ArgumentTypeError: an empty one, as of a variable that is not set, is no `.`."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it names no folder: name the one for the state of the run, or leave it out")
+    return Path(text)
 
 
 def run_name(text: str) -> str:

@@ -8,14 +8,13 @@ survives kill -9 and power loss. Several processes may open the same file.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from healthd.cluster.embedded.opening import Busy, alone
 from healthd.cluster.port import EventType, Gone, Unavailable, Unusable
 
 _APPLICATION_ID = 0x6865616C
@@ -203,22 +202,11 @@ def _connect(path: Path | None, *, durable: bool) -> sqlite3.Connection:
     try:
         if path is None:
             return _prepared(":memory:", durable=durable)
-        with _alone_in(path.parent):
+        with alone(path):
             _make_private(path)
             return _prepared(path, durable=durable)
-    except (sqlite3.Error, OSError, UnusableStore) as error:
+    except (sqlite3.Error, OSError, Busy, UnusableStore) as error:
         raise _kind_of(error)(f"cannot use {path} as healthd's store: {error}") from error
-
-
-@contextmanager
-def _alone_in(directory: Path) -> Iterator[None]:
-    """One process at a time: if two create the store in a new file at once, one fails with a lock, without a wait."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _make_private(path: Path) -> None:

@@ -105,6 +105,16 @@ def sole_writer(
         yield
 
 
+def refuse_among_checkpoints(state: Path, *, flock: Flock = fcntl.flock) -> None:
+    """Raises TwoWriters when a run saves in the folder *state*, or in a folder around it. Nothing is locked."""
+    place = Path(os.path.realpath(state))
+    for folder in (place, *place.parents):
+        record = record_of(folder)
+        if _is_locked(record, flock):
+            taken = _Taken(f"--state {state} lies in {folder}, where a run saves", record, folder)
+            raise TwoWriters(_refusal(taken, _read(record), _OF_A_STATE))
+
+
 def record_of(place: Path) -> Path:
     """The file beside the folder *place* that says who writes to it."""
     return place.parent / f".{place.name or 'root'}.healthd-writer"
@@ -289,10 +299,27 @@ def _is_held_by_living(taken: _Taken, writer: LockRecord | None) -> bool:
     return any(_started(pid) for pid in _lockers(taken.locked))
 
 
-def _refusal(taken: _Taken, writer: LockRecord | None) -> str:
+class _Advice(NamedTuple):
+    """What a refusal says beside who holds the lock."""
+
+    rule: str
+    other: str
+    """What to do when that process is to go on."""
+
+
+_OF_A_WRITER = _Advice(
+    rule="Two writers would destroy each other's checkpoints, under any --name",
+    other="A job of its own needs a folder of its own: let its script save elsewhere, and name that with --checkpoint",
+)
+_OF_A_STATE = _Advice(
+    rule="The checkpoints of a run need a folder for themselves",
+    other="Name another folder with --state, or leave it out",
+)
+
+
+def _refusal(taken: _Taken, writer: LockRecord | None, advice: _Advice = _OF_A_WRITER) -> str:
     """Who holds it and what to do. It never suggests a second writer."""
-    rule = "Two writers would destroy each other's checkpoints, under any --name"
-    other = "A job of its own needs a folder of its own: let its script save elsewhere, and name that with --checkpoint"
+    rule, other = advice
     if writer is None:
         pids = ", ".join(map(str, _lockers(taken.locked))) or "unknown, /proc/locks may say"
         return f"{taken.why} (process {pids}). {rule}. Wait for its end, or stop it. {other}"

@@ -27,6 +27,11 @@ def database(state: Path) -> Path:
     return state / "cluster.db"
 
 
+def logs_dir(state: Path) -> Path:
+    """The folder for the logs of healthd and of the ranks in *state*. `forget` removes it with all that is in it."""
+    return state / "logs"
+
+
 def option_of(name: str, state: Path) -> str:
     """The option by which commands find the run *name* from any directory, for hints to copy."""
     usual = runs_dir() / name
@@ -136,8 +141,8 @@ def forget(state: Path) -> None:
     """
     for path in sorted(state.glob(f"{database(state).name}*")):
         path.unlink(missing_ok=True)
-    if (state / "logs").is_dir():
-        shutil.rmtree(state / "logs")
+    if logs_dir(state).is_dir():
+        shutil.rmtree(logs_dir(state))
     (state / "lock").unlink(missing_ok=True)
     with suppress(OSError):  # it holds other files
         state.rmdir()

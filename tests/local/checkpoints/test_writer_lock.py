@@ -17,7 +17,13 @@ from pathlib import Path
 import pytest
 import structlog
 
-from healthd.local.checkpoints.writer_lock import TwoWriters, passed_on, record_of, sole_writer
+from healthd.local.checkpoints.writer_lock import (
+    TwoWriters,
+    passed_on,
+    record_of,
+    refuse_among_checkpoints,
+    sole_writer,
+)
 from healthd.local.processes.supervise import Rank, RankCommand
 
 NOW = datetime(2026, 11, 22, 18, 40, tzinfo=UTC)
@@ -103,6 +109,27 @@ def test_a_folder_within_that_of_another_run_is_refused_and_the_one_around_it_to
 
     assert "or in a folder within it" in why
     assert str(holder.pid) in why
+
+
+@pytest.mark.parametrize("state", ["out", "out/state", "link/state"])
+def test_a_state_among_the_checkpoints_of_another_run_is_refused(tmp_path: Path, state: str) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to("out")
+
+    with (
+        another_run(tmp_path / "out") as (holder, _),
+        pytest.raises(
+            TwoWriters, match=f"lies in {tmp_path}/out, where a run saves .run 'llama', process {holder.pid}"
+        ),
+    ):
+        refuse_among_checkpoints(tmp_path / state)
+    refuse_among_checkpoints(tmp_path / state)
+
+
+def test_a_state_around_the_checkpoints_of_another_run_is_not_among_them(tmp_path: Path) -> None:
+    with another_run(tmp_path / "out"):
+        refuse_among_checkpoints(tmp_path)
+        refuse_among_checkpoints(tmp_path / "state")
 
 
 def test_folders_beside_each_other_have_a_writer_each(tmp_path: Path) -> None:
