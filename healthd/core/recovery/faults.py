@@ -38,6 +38,9 @@ RAN = timedelta(minutes=2)
 DISK_FULL = "DiskFull"
 """Pod reason under `healthd run`: the rank had no disk space to write. The checkpoint that it loaded is not at
 fault."""
+NOT_WRITABLE = "NotWritable"
+"""Pod reason under `healthd run`: the rank could not write, as to a file system that is read-only. The same is true of
+its checkpoint."""
 LOST = "Lost"
 """Pod reason: the supervisor of its processes went away, and the processes were ended for that."""
 ENDED_WITH_HEALTHD = "EndedWithHealthd"
@@ -107,6 +110,11 @@ def _was_there(pod: Pod, at: datetime) -> bool:
 def lost_members(view: GangView) -> list[Pod]:
     """Members of the present attempt that failed or were deleted: the other members wait for them without end."""
     return _lost_of(_unfinished(view), view)
+
+
+def could_not_write(view: GangView) -> bool:
+    """Whether a member ended because it had no room, or no permission, to write: another checkpoint would not help."""
+    return any(pod.status.reason in (DISK_FULL, NOT_WRITABLE) for pod in members(view))
 
 
 def _lost_of(unfinished: Sequence[Pod], view: GangView) -> list[Pod]:

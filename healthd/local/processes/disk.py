@@ -1,7 +1,8 @@
 """
-Whether a rank failed because of a full disk: its last output says so, or a file system that it writes to is full.
+Whether a rank failed because it could not write: its last output says so, or a folder that it writes to is full or
+read-only.
 
-A full disk is not a fault of the loaded checkpoint, and a restart does not repair it: a person must know.
+That is no fault of the loaded checkpoint, and a restart does not repair it: a person must know.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from healthd.core.printable import printable
-from healthd.core.recovery.faults import DISK_FULL
+from healthd.core.recovery.faults import DISK_FULL, NOT_WRITABLE
 from healthd.local.processes.pods import RankExit
 
 TAIL_BYTES = 16 * 1024
@@ -22,11 +24,44 @@ TAIL_BYTES = 16 * 1024
 LONGEST_QUOTE = 200
 NEXT_TO_NOTHING = 1 << 20
 """Bytes. No checkpoint and no log fits into less."""
-_DISK_FULL = re.compile(
-    rf"no space left on device|disk quota exceeded|\bENOSPC\b|\bEDQUOT\b|\[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]",
-    re.IGNORECASE,
+
+
+class _Obstacle(NamedTuple):
+    """Why nothing can be written, and how output of programs names it. Only what never comes of a read is named."""
+
+    reason: str
+    what: str
+    way_out: str
+    words: re.Pattern[str]
+
+
+_FULL = _Obstacle(
+    DISK_FULL,
+    "the disk is full",
+    "make room there, or save elsewhere",
+    re.compile(
+        r"no space left on device|disk quota exceeded|\bENOSPC\b|\bEDQUOT\b"
+        rf"|\[Errno (?:{errno.ENOSPC}|{errno.EDQUOT})\]",
+        re.IGNORECASE,
+    ),
 )
-WAY_OUT = "make room there, or save elsewhere"
+_SHUT = _Obstacle(
+    NOT_WRITABLE,
+    "it cannot write",
+    "make it writable, or save elsewhere",
+    re.compile(rf"read-only file system|\bEROFS\b|\[Errno {errno.EROFS}\]", re.IGNORECASE),
+)
+
+
+class DiskReading(NamedTuple):
+    """What the disks and the last output of a rank say of its end."""
+
+    words: str = ""
+    """Its last output."""
+    shut: tuple[str, ...] = ()
+    """Folders that it may not write to, with the reason."""
+    full: tuple[str, ...] = ()
+    """Folders that are full, with the reason."""
 
 
 def may_be_for_want_of_room(ending: RankExit) -> bool:
@@ -34,28 +69,51 @@ def may_be_for_want_of_room(ending: RankExit) -> bool:
     return ending.reason == "Error" and ending.exit_code != 0 and not ending.signal
 
 
-def blame_disk(ending: RankExit, words: str, full: Sequence[str]) -> RankExit:
-    """*ending* of a rank, with the disk as its cause: its last *words*, and why folders are *full*. Pure."""
-    error_line = next((line.strip() for line in reversed(words.splitlines()) if _DISK_FULL.search(line)), "")
-    if not full and not error_line:
-        return ending
-    quoted = f'its last words were "{printable(error_line)[:LONGEST_QUOTE]}"'
-    why = "; ".join(full) or quoted
-    return replace(ending, reason=DISK_FULL, message=f"the disk is full: {why}: {WAY_OUT}; no process of it is left")
+def blame_disk(ending: RankExit, reading: DiskReading) -> RankExit:
+    """*ending* of a rank, with the disk as its cause where *reading* names one. Pure."""
+    for obstacle, folders in ((_SHUT, reading.shut), (_FULL, reading.full)):
+        lines = reversed(reading.words.splitlines())
+        error_line = next((line.strip() for line in lines if obstacle.words.search(line)), "")
+        if folders or error_line:
+            why = "; ".join(folders) or f'its last words were "{printable(error_line)[:LONGEST_QUOTE]}"'
+            message = f"{obstacle.what}: {why}: {obstacle.way_out}; no process of it is left"
+            return replace(ending, reason=obstacle.reason, message=message)
+    return ending
 
 
-def read_disks(log: Path | None, began_at: int, folders: Iterable[Path]) -> tuple[str, list[str]]:
+def read_disks(log: Path | None, began_at: int, folders: Iterable[Path]) -> DiskReading:
     """
-    The last output of a rank, which is in *log* from *began_at* on, and which of *folders* are full, and why.
+    The last output of a rank, which is in *log* from *began_at* on, and which of *folders* take nothing, and why.
 
     Blocks on the file systems. A file or folder that cannot be read adds nothing.
     """
-    return _tail_of(log, began_at) if log else "", [why for folder in folders if (why := why_full(folder))]
+    places = [_nearest(folder) for folder in folders]
+    return DiskReading(
+        words=_tail_of(log, began_at) if log else "",
+        shut=tuple(why for place in places if (why := _why_shut(place))),
+        full=tuple(why for place in places if (why := _why_full(place))),
+    )
 
 
-def why_full(folder: Path) -> str:
-    """Why *folder*, or its nearest existing parent, cannot be written. Empty when it can."""
-    place = next((each for each in (folder, *folder.parents) if each.is_dir()), folder)
+def _nearest(folder: Path) -> Path:
+    """*folder*, or its nearest existing parent."""
+    return next((each for each in (folder, *folder.parents) if each.is_dir()), folder)
+
+
+def _why_shut(place: Path) -> str:
+    """Why this user may not write to *place*. Empty when it may, or when that is not known."""
+    try:
+        is_read_only = bool(os.statvfs(place).f_flag & os.ST_RDONLY)
+    except OSError:
+        return ""
+    if is_read_only:
+        return f"{place} is read-only"
+    may_write = os.access(place, os.W_OK | os.X_OK, effective_ids=True)
+    return "" if may_write else f"this user may not write to {place}"
+
+
+def _why_full(place: Path) -> str:
+    """Why nothing can be added to *place*. Empty when it can."""
     try:
         room = os.statvfs(place)
     except OSError:

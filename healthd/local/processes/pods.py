@@ -21,7 +21,10 @@ class RankExit:
     exit_code: int
     signal: int = 0
     reason: str = ""
-    """`Completed`, `Error`, `OOMKilled`, `DiskFull`, `StartError`, `Lost`, `EndedWithHealthd` or `NeverStarted`."""
+    """
+    `Completed`, `Error`, `OOMKilled`, `DiskFull`, `NotWritable`, `StartError`, `Lost`, `EndedWithHealthd` or
+    `NeverStarted`.
+    """
     message: str = ""
 
 

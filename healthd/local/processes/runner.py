@@ -29,7 +29,7 @@ from healthd.core.api.model import KernelRecord
 from healthd.core.patches import diff
 from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
 from healthd.local.environment import gpus_env, gpus_of_gang, inherited, own_env, threads_env, world_of
-from healthd.local.processes.disk import blame_disk, may_be_for_want_of_room, read_disks
+from healthd.local.processes.disk import DiskReading, blame_disk, may_be_for_want_of_room, read_disks
 from healthd.local.processes.marks import find_processes
 from healthd.local.processes.oom import READ_WITHIN, OomKills, Suspect, blamed, read_oom_kills
 from healthd.local.processes.output import Terminal, open_log
@@ -88,7 +88,7 @@ class _Member:
     """When its end was first seen."""
     ending: RankExit | None = None
     """Its end as reported. It is judged once."""
-    disk: asyncio.Task[tuple[str, list[str]]] | None = None
+    disk: asyncio.Task[DiskReading] | None = None
     """The check of its last output and of the disks that it writes to."""
     killed_at: datetime | None = None
     is_stuck: bool = False
@@ -124,7 +124,7 @@ class ProcessRunner:
         terminal: TextIO | None = None,
         saves_in: Path | None = None,
     ) -> None:
-        """*saves_in*: where ranks save. A rank that fails while that disk is full is reported as failed by it."""
+        """*saves_in*: where ranks save. Of a rank that fails while nothing can be written there, that is the reason."""
         self._cluster = cluster
         self._clock = clock
         self._log_dir = log_dir
@@ -242,21 +242,21 @@ class ProcessRunner:
         return member.ending
 
     def _with_disk(self, member: _Member, ending: RankExit) -> RankExit | None:
-        """*ending*, with a full disk as its cause when a disk was full. None while the disks are checked."""
+        """*ending*, with a disk as its cause when that took nothing more. None while the disks are checked."""
         if member.rank.stopping or self._closing or not may_be_for_want_of_room(ending):
             return ending
         if member.disk is None:
             member.disk = asyncio.create_task(self._read_disks(member), name="look at disks")
-        return blame_disk(ending, *member.disk.result()) if member.disk.done() else None
+        return blame_disk(ending, member.disk.result()) if member.disk.done() else None
 
-    async def _read_disks(self, member: _Member) -> tuple[str, list[str]]:
+    async def _read_disks(self, member: _Member) -> DiskReading:
         """Check the disks, with a timeout: healthd does not wait for a file server that hangs."""
         poll = partial(read_disks, member.log_path, member.log_began_at, self._written)
         try:
             async with asyncio.timeout(DISK_READ_LIMIT):
                 return await in_thread(poll, "look at disks")
         except (TimeoutError, OSError):
-            return "", []
+            return DiskReading()
         finally:
             self._wake.set()
 

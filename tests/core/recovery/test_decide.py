@@ -31,7 +31,7 @@ from healthd.core.api.model import ENDED, CauseKind, Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.actions import RemovePods, StartGang, StopGang
 from healthd.core.recovery.decide import Decision, Situation, decide, open_recovery
-from healthd.core.recovery.faults import DISK_FULL
+from healthd.core.recovery.faults import DISK_FULL, NOT_WRITABLE
 from healthd.core.recovery.gang import CheckpointRead, GangOptions, GangView, Root, RootOutcome
 from healthd.core.recovery.phases.stopping import BAD_STATE, with_latecomers
 from healthd.core.recovery.progress import Progress
@@ -643,15 +643,26 @@ def test_a_recovery_says_when_its_gang_was_started() -> None:
     assert open_recovery(a_root(started_at=START), SOFTWARE).spec.gang_started_at == START
 
 
-def test_a_checkpoint_is_not_suspected_for_a_disk_that_was_full() -> None:
+@pytest.mark.parametrize("reason", [DISK_FULL, NOT_WRITABLE])
+def test_a_checkpoint_is_not_suspected_for_a_disk_that_took_nothing(reason: str) -> None:
     attempts = [Attempt(number=1, checkpoint=ChosenCheckpoint(path="p", step=7))]
     recovery = a_recovery_in(Phase.CONFIRMING, attempts=attempts, phase_since=NOW - timedelta(minutes=1))
-    failed = [replace(pod, status=replace(pod.status, phase="Failed", reason=DISK_FULL)) for pod in RUNNING]
+    failed = [replace(pod, status=replace(pod.status, phase="Failed", reason=reason)) for pod in RUNNING]
 
     again = decided(recovery, a_root(attempt=1), [SOFTWARE], pods=failed).record
 
     assert again is not None
     assert [attempt.failed_early for attempt in again.attempts] == [False]
+
+
+def test_nor_is_the_one_that_its_user_started_from() -> None:
+    root = a_root(template_resumes_from="/step_7", started_at=SOFTWARE.at - timedelta(minutes=1), attempt=1)
+    failed = [replace(pod, status=replace(pod.status, phase="Failed", reason=DISK_FULL)) for pod in RUNNING]
+
+    stopping = decided(a_recovery_in(Phase.DETECTED, causes=[SOFTWARE]), root, [SOFTWARE], pods=failed).record
+
+    assert stopping is not None
+    assert stopping.fell_from == ""
 
 
 def test_ranks_that_fail_beside_a_broken_gpu_are_not_blamed() -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from healthd.core.api import Attempt, Cause, ChosenCheckpoint, ContainerState
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.recovery.actions import ClaimSpare, StartGang
-from healthd.core.recovery.faults import DISK_FULL, ran
+from healthd.core.recovery.faults import could_not_write, ran
 from healthd.core.recovery.gang import StartHint, index_of, is_terminal, members, with_seats
 from healthd.core.recovery.hangs.suspicion import in_same_place, waits_in_same_place
 from healthd.core.recovery.nodes.came_back import held_after_return
@@ -248,13 +248,8 @@ def _faulted_again(s: Situation) -> Decision | None:
         return None
     # The most significant faults come first; ranks that fail beside a broken GPU are only consequences.
     causes = [fault for fault in s.faults if fault.kind is s.faults[0].kind]
-    by_itself = causes[0].kind is CauseKind.SOFTWARE and not _had_no_room(s)
+    by_itself = causes[0].kind is CauseKind.SOFTWARE and not could_not_write(s.view)
     return _again(s, causes, early=by_itself and _is_early(s))
-
-
-def _had_no_room(s: Situation) -> bool:
-    """Whether a full disk ended a member: another checkpoint would not help."""
-    return any(pod.status.reason == DISK_FULL for pod in members(s.view))
 
 
 def _again(s: Situation, causes: Sequence[Cause], *, early: bool = False) -> Decision:

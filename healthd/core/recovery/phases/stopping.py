@@ -15,7 +15,7 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.api.names import LABEL_STOPS
 from healthd.core.phrases import some
 from healthd.core.recovery.actions import StopGang
-from healthd.core.recovery.faults import blames_node, lost_members, node_fault
+from healthd.core.recovery.faults import blames_node, could_not_write, lost_members, node_fault
 from healthd.core.recovery.fence import CLOCKS_DIFFER, fence_pods, has_unread_end
 from healthd.core.recovery.gang import index_of, members, will_not_run
 from healthd.core.recovery.nodes.foreign_signs import Effect
@@ -97,7 +97,8 @@ def _fell_from(s: Situation) -> str:
     """The checkpoint that its pod template names, if the gang failed by itself soon after its start; else empty."""
     first, began = s.status.causes[0], s.root.started_at
     is_early = began is not None and first.at - began < s.policy.confirm_after
-    return s.root.template_resumes_from if first.kind is CauseKind.SOFTWARE and is_early else ""
+    by_itself = first.kind is CauseKind.SOFTWARE and not could_not_write(s.view)
+    return s.root.template_resumes_from if by_itself and is_early else ""
 
 
 def _lost_some(s: Situation) -> bool:
