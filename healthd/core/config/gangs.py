@@ -194,7 +194,7 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
     floor: Annotated[
         timedelta,
         span(
-            "No gang is restarted for a shorter silence, whatever its rhythm, unless a rank is stopped or has ended. "
+            "No gang is restarted for a shorter silence, whatever its rhythm, unless a rank is stopped. "
             "Ten minutes is PyTorch's own NCCL time-out: below it the job may still end or go on by itself.",
             at_least=timedelta(seconds=1),
         ),
@@ -214,8 +214,8 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
             description="What to do when every rank has stopped doing what it did each second before, for five of its "
             "periods and 10 s at least (docs/hangs.md). `tell`: `healthd run` prints a warning and notifies; on "
             "Kubernetes there are an Event, an alert and a metric. `restart`: the gang is also restarted, once it has "
-            "saved often enough to know its pauses: at once where a rank is stopped or has ended, else after `floor` "
-            "and enough work before it, for late data and a long evaluation look the same. `ignore`: silence is not "
+            "saved often enough to know its pauses: at once where a rank is stopped, else after `floor` and enough "
+            "work before it, for late data and a long evaluation look the same. `ignore`: silence is not "
             "looked at. The annotation `healthd.dev/hang` on a gang overrides it. The default only tells, because a "
             "false restart costs more than a late one. The clock of checkpoints (`factor`, `floor`) goes on in any "
             "case."

@@ -11,26 +11,29 @@ from healthd.core.printable import printable
 
 MOST_RANKS = 8
 """Ranks that are listed one by one."""
+_ENDED = ("has ended", "have ended")
 SURE = 0.99
 """The highest confidence that is shown: no witness is certain."""
 
 
 def describe(silence: Silence, members: int = 0) -> str:
     """
-    What each member does: `rank 1 is stopped; ranks 0, 2, 3 sleep`.
+    What each member does: `rank 1 is stopped; ranks 0, 2, 3 sleep`. Those that had ended come first.
 
     *members*: how many the gang has, where that may be more than are listed. The others do what most do.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for member in silence.members:
         groups.setdefault(_words(member), []).append(member.rank)
+    ended = [printable(_of_group(silence.ended, _ENDED, 0))] if silence.ended else []
     rarest_first = sorted(groups.items(), key=lambda group: len(group[1]))
     unlisted = max(0, members - len(silence.members))
     last = len(rarest_first) - 1
-    return "; ".join(
+    shown = (
         printable(_of_group(ranks, words, unlisted if number == last else 0))
         for number, (words, ranks) in enumerate(rarest_first)
     )
+    return "; ".join([*ended, *shown])
 
 
 def why_hang(silence: Silence, members: int = 0) -> str:
@@ -66,6 +69,8 @@ def _words(member: SilentMember) -> tuple[str, str]:
     """For one rank, and for several."""
     if "T" in member.states:
         return "is stopped (SIGSTOP)", "are stopped (SIGSTOP)"
+    if set(member.states) == {"Z"}:
+        return "is dead (a zombie)", "are dead (zombies)"
     if "D" in member.states:
         return "waits for a device or a file system", "wait for a device or a file system"
     if member.state is MemberState.WAITING:

@@ -67,6 +67,8 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     allowed: float
     period: float
     members: tuple[SilentMember, ...]
+    ended: tuple[str, ...] = ()
+    """The ranks that had ended before, while the others went on."""
     worked: float | None = None
     """Seconds for which every member had worked by its rhythm before, without a long pause. A silence that is longer
     may be what is usual for it, and the rhythm that of a compilation. None: not known, as from an older agent."""
@@ -232,6 +234,8 @@ class GangRhythm:
         self._kept = kept
         self._pasts = pasts or {}
         self.members: dict[str, MemberRhythm] = {}
+        self._ended: dict[str, None] = {}
+        """Members that are no more, in the order of their ends."""
         self._pauses: deque[_Pause] = deque(maxlen=KEPT_PAUSES)
         self._saved_at: datetime | None = None
         self._saves = 0
@@ -258,6 +262,7 @@ class GangRhythm:
             self._doubt_idle_members(at)
         for rank in self.members.keys() - usages.keys():
             del self.members[rank]
+            self._ended[rank] = None
         for rank, usage in usages.items():
             if rank not in self.members:
                 self.members[rank] = MemberRhythm(at, self._kept, self._pasts.get(rank))
@@ -269,6 +274,7 @@ class GangRhythm:
     def restart(self) -> None:
         """Forget the members: another attempt begins. What is known of pauses stays."""
         self.members.clear()
+        self._ended.clear()
         self._present = None
         self._quiet, self._save_began, self._saved_at, self._save_seems_over = 0.0, None, None, False
         self._changed_at, self._changes = None, 0
@@ -371,7 +377,15 @@ class GangRhythm:
             for rank, member in members.items()
         )
         worked = min(member.worked for member in members.values())
-        return Silence(since=since, seen_at=at, allowed=allowed, period=self.period, members=silent, worked=worked)
+        return Silence(
+            since=since,
+            seen_at=at,
+            allowed=allowed,
+            period=self.period,
+            members=silent,
+            ended=tuple(self._ended),
+            worked=worked,
+        )
 
     @property
     def allowed(self) -> float:
@@ -393,9 +407,12 @@ class GangRhythm:
 
 def cannot_go_on(silence: Silence) -> bool:
     """
-    Whether a rank is stopped or has ended, so that the others wait for it until somebody acts. Any other silence may
-    end by itself: late data, a slow file server and an evaluation that only computes look like a hang. Where all ranks
-    are stopped, a person did that.
+    Whether a rank is stopped or all its processes are dead, so that the others wait for it until somebody acts. Any
+    other silence may end by itself: late data, a slow file server and an evaluation that only computes look like a
+    hang. Where all ranks are stopped, a person did that.
+
+    A rank that has ended well is no such sign. Its work is done, and the others often evaluate, save or upload for a
+    last time then, in silence from that moment on: nothing seen from outside tells that from waiting for it.
     """
     stuck = [_cannot_go_on(member.states) for member in silence.members]
     return any(stuck) and not all(stuck)

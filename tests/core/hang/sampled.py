@@ -93,7 +93,12 @@ class Gang:
 
     def __post_init__(self) -> None:
         self._used = [Usage() for _ in range(self.ranks)]
+        self._gone = set[int]()
         self._dice = random.Random(self.seed)
+
+    def end(self, rank: int) -> None:
+        """This rank is no more."""
+        self._gone.add(rank)
 
     def run(self, seconds: int, *behaviour: Second, saves_at: Sequence[int] = ()) -> Silence | None:
         """Each rank does its own of *behaviour*, or all the same. The first silence within this time."""
@@ -104,7 +109,7 @@ class Gang:
                 self._after(used, behaviour[rank % len(behaviour)](rank, self.second, self._dice))
                 for rank, used in enumerate(self._used)
             ]
-            samples = {str(rank): used for rank, used in enumerate(self._used)}
+            samples = {str(rank): used for rank, used in enumerate(self._used) if rank not in self._gone}
             self.silences.append(self.rhythm.observe(samples, self.now, saves=second in saves_at))
         return next((silence for silence in self.silences if silence is not None), None)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from healthd.core.api.health import MemberState
 from healthd.core.hang.describe import describe
 from healthd.core.hang.samples import describe_states
@@ -30,6 +32,18 @@ def test_each_state_has_its_words() -> None:
     assert describe(silence(*members)) == (
         "rank 0 uses a processor and does nothing else; rank 1 waits for a device or a file system; rank 2 sleeps"
     )
+
+
+def test_processes_that_are_dead_do_not_sleep() -> None:
+    asleep, dead = (MemberState.SILENT, "SZ"), (MemberState.SILENT, "ZZ")
+
+    assert describe(silence(asleep, asleep, dead)) == "rank 2 is dead (a zombie); ranks 0, 1 sleep"
+
+
+def test_ranks_that_had_ended_come_first() -> None:
+    asleep = (MemberState.SILENT, "S")
+
+    assert describe(replace(silence(asleep), ended=("1", "2"))) == "ranks 1, 2 have ended; rank 0 sleeps"
 
 
 def test_of_a_large_gang_some_ranks_are_named() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from healthd.core.api.health import MemberState
 from healthd.core.hang.samples import Usage
-from healthd.core.hang.silence import Silence
+from healthd.core.hang.silence import Silence, cannot_go_on
 from tests.core.hang.sampled import (
     Gang,
     Second,
@@ -106,6 +106,33 @@ def test_each_member_of_a_hang_is_shown_with_its_state_and_its_last_work() -> No
     assert [member.state for member in silence.members] == ["silent", "silent", "waiting", "silent"]
     assert {member.last_active for member in silence.members} == {ended}
     assert silence.members[0].states == "T"
+
+
+def test_a_rank_that_had_ended_is_shown_and_is_no_sign_that_the_others_cannot_go_on() -> None:
+    """They may evaluate for a last time, which looks the same."""
+    gang = trained()
+    gang.end(1)
+    gang.run(3, steps())
+
+    silence = gang.run(30, sleeps)
+
+    assert silence is not None
+    assert silence.ended == ("1",)
+    assert [member.rank for member in silence.members] == ["0", "2", "3"]
+    assert not cannot_go_on(silence)
+
+
+def test_the_ends_of_an_earlier_attempt_are_none_of_this_one() -> None:
+    gang = trained()
+    gang.end(1)
+    gang.run(3, steps())
+    gang.rhythm.restart()
+    gang.run(120, steps())
+
+    silence = gang.run(30, sleeps)
+
+    assert silence is not None
+    assert silence.ended == ()
 
 
 @pytest.mark.parametrize("period", [0.3, 6])
