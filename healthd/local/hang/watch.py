@@ -120,6 +120,7 @@ class HangWatch:
         if ranks[0].attempt != self._attempt:
             self._attempt = ranks[0].attempt
             await self._restart(now)
+            await self._over(now, was_stopped=True)
         saved, before = self._saved(), self._last_save
         self._last_save = saved
         was_known = self.rhythm.is_known

@@ -163,6 +163,14 @@ async def test_another_attempt_is_learned_anew() -> None:
     assert len(run.reported) == 2
 
 
+async def test_a_restart_between_two_samples_is_no_work_of_the_ranks_that_hung() -> None:
+    run = await hung()
+    run.ranks = [rank._replace(uid=f"{rank.uid}-again", attempt=1) for rank in run.ranks]
+    await run.go_on(1)
+
+    assert (run.reported[-1].ended_at, run.reported[-1].was_stopped) == (START + 121 * SECOND, True)
+
+
 @pytest.mark.parametrize(("mode", "restarts"), [(SilenceMode.TELL, False), (SilenceMode.RESTART, True)])
 async def test_the_controller_sees_it_only_where_it_is_to_restart(mode: SilenceMode, restarts: bool) -> None:
     run = await hung(HangPolicy(silence=mode))
