@@ -10,7 +10,8 @@ from heapq import nsmallest
 from itertools import islice
 
 from healthd.checkpoints.formats import recognises
-from healthd.checkpoints.steps import MOST_NAMES, Candidate, find, is_temporary
+from healthd.checkpoints.step_names import is_temporary
+from healthd.checkpoints.steps import MOST_NAMES, Candidate, find
 from healthd.checkpoints.stores.urls import Location, store_of
 
 MOST_FOLDERS = 200

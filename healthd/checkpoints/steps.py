@@ -9,7 +9,6 @@ Text pointers (`latest`, `latest_checkpointed_iteration.txt`) are hints of the w
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from healthd.checkpoints.bundles import bundles, lost_optimizers
 from healthd.checkpoints.formats import Format, recognises
 from healthd.checkpoints.formats.custom import Custom
 from healthd.checkpoints.formats.lightning import is_last, read_step, times_saved_before
+from healthd.checkpoints.step_names import final_name, is_step, is_temporary, loads_alone, parse_step
 from healthd.checkpoints.stores.store import Name
 from healthd.checkpoints.stores.urls import Location, store_of
 from healthd.checkpoints.tree import kind_of
@@ -32,28 +32,6 @@ MOST_CHECKPOINTS = 100_000
 """The limit of names in a root that may belong to checkpoints."""
 _MOST_KINDS = 10_000
 """The number of names for which it is remembered whether they matter."""
-
-_WORDS = (
-    r"(?:global_?)?steps?",
-    r"iter(?:ation)?s?|it|batch|ba",
-    r"checkpoint|ckpt|chkpt|cp|snapshot|model|save|^(?:train_?)?state|^weights",
-    r"epoch|ep",
-)
-"""Words before a step number. An earlier row wins in a name such as `epoch=1-step=500`."""
-_NUMBERS = [re.compile(rf"(?:^|[-_.=])(?:{words})[-_.=]?(\d{{1,18}})(?=$|[-_.=])", re.IGNORECASE) for words in _WORDS]
-_WHOLE = re.compile(rf"(?:(?:{'|'.join(_WORDS)})[-_.=]?)?\d{{1,18}}", re.IGNORECASE)
-"""A name that is a step and nothing else."""
-_BARE = re.compile(r"\d{1,18}")
-_PLAIN = re.compile(r"[A-Za-z0-9_.=+-]+")
-_SHARD = re.compile(r"-of-\d", re.IGNORECASE)
-_ALONE = re.compile(
-    r"\.(?:pt|pth|bin|ckpt|safetensors|npz|npy|msgpack|keras|(?:weights\.)?h5|hdf5|nemo|ubj|tar|pkl)$", re.IGNORECASE
-)
-"""The suffix of a file that can be loaded by itself. An index, a manifest or one of many pieces cannot."""
-_TEMPORARY = re.compile(
-    r"^\.|^tmp[-_.]|~$|-unfinished$|\.orbax-checkpoint-tmp|[-_.](?:tmp|temp|partial|part|incomplete|inprogress|writing|staging)(?=$|[-_.])",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +85,7 @@ def find(root: Location, declared: Format | None = None, *, most: int = MOST_NAM
     found = [*together, *filter(None, alone)]
     owned = [name for name in names if recognises(name) or (declared is not None and declared.owns(name))]
     owned = [name for name in owned if not (names[name].is_folder and parse_step(name) is not None)]
-    if owned and (not found or _WHOLE.fullmatch(root.name)):
+    if owned and (not found or is_step(root.name)):
         return [_itself(root, owned, names)]
     return sorted(found, key=_newness, reverse=True)
 
@@ -136,7 +114,7 @@ def _matters(name: str) -> bool:
     """Whether a file or folder of this name belongs to a checkpoint, or says something about one."""
     if name == MODEL_CONFIG or name.endswith(_UNFINISHED) or is_last(name) or recognises(name):
         return True
-    return parse_step(_without(name, _TEMPORARY.search(name))) is not None
+    return parse_step(final_name(name)) is not None
 
 
 def _is_declared(declared: Format, name: str) -> bool:
@@ -162,35 +140,18 @@ def _newness(candidate: Candidate) -> tuple[int, bool, bool, int, str]:
     return candidate.step, not candidate.unfinished, not is_last(name), times_saved_before(name), name
 
 
-def parse_step(name: str) -> int | None:
-    """The step number in a checkpoint name, such as `checkpoint-500` or `0000500`. None when there is none."""
-    if not _PLAIN.fullmatch(name) or _SHARD.search(name):
-        return None
-    stem = _ALONE.sub("", name)
-    if _BARE.fullmatch(stem):
-        return int(stem)
-    for number in _NUMBERS:
-        if match := number.search(stem):
-            return int(match[1])
-    return None
-
-
 def _itself(root: Location, owned: list[str], names: dict[str, Name]) -> Candidate:
     """The single checkpoint that *root* is, by its recognised names: its only file, or the directory."""
-    done = [name for name in owned if not _TEMPORARY.search(name)]
+    done = [name for name in owned if not is_temporary(name)]
     is_pretrained = MODEL_CONFIG in names  # a Hugging Face model is loaded by its folder
     if (
         len(done) == 1
         and parse_step(root.name) is None
-        and _loads_alone(done[0])
+        and loads_alone(done[0])
         and not (names[done[0]].is_folder or is_pretrained)
     ):
         return Candidate(path=root / done[0], step=UNKNOWN_STEP)
     return Candidate(path=root, step=_known_step(root.name))
-
-
-def _loads_alone(name: str) -> bool:
-    return _ALONE.search(name) is not None and not _SHARD.search(name)
 
 
 def _known_step(name: str) -> int:
@@ -198,24 +159,12 @@ def _known_step(name: str) -> int:
     return UNKNOWN_STEP if step is None else step
 
 
-def is_temporary(name: str) -> bool:
-    """Whether an unfinished writer, or a person, gives such a name."""
-    return _TEMPORARY.search(name) is not None
-
-
-def _without(name: str, temporary: re.Match[str] | None) -> str:
-    """The final name for a temporary name: the text before the mark, or after it when the name starts with the mark."""
-    if temporary is None:
-        return name
-    return name[: temporary.start()] or name[temporary.end() :]
-
-
 def _bundles(root: Location, names: Iterable[str]) -> list[Candidate]:
     """
     The files directly in *root* that belong together and give a step. Files with temporary names are listed one by
     one.
     """
-    done = [name for name in names if recognises(name) and not _TEMPORARY.search(name)]
+    done = [name for name in names if recognises(name) and not is_temporary(name)]
     lost = lost_optimizers(name for name in done if parse_step(name.rpartition(".")[0]) is not None)
     return [
         Candidate(
@@ -247,8 +196,8 @@ def _step_in_name(root: Location, last: Name) -> int | None:
 
 def _candidate(root: Location, listed: Name, names: dict[str, Name]) -> Candidate | None:
     name = listed.name
-    temporary = _TEMPORARY.search(name)
-    step = _step_in_name(root, listed) if is_last(name) else parse_step(_without(name, temporary))
+    temporary = is_temporary(name)
+    step = _step_in_name(root, listed) if is_last(name) else parse_step(final_name(name))
     if step is None or not (listed.is_folder or temporary or recognises(name)):
         return None
     if temporary:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.nested import MOST_FOLDERS, nested
-from healthd.checkpoints.steps import UNKNOWN_STEP, find, newest_step, parse_step, steps
+from healthd.checkpoints.step_names import parse_step
+from healthd.checkpoints.steps import UNKNOWN_STEP, find, newest_step, steps
 
 
 @pytest.mark.parametrize(

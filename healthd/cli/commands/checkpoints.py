@@ -25,7 +25,8 @@ from healthd.checkpoints.latest import (
     verify,
 )
 from healthd.checkpoints.pointers import misled
-from healthd.checkpoints.steps import find, parse_step
+from healthd.checkpoints.step_names import parse_step
+from healthd.checkpoints.steps import find
 from healthd.checkpoints.stores.urls import Location, NoSuchStore, locate, store_of
 from healthd.checkpoints.tree import explain
 from healthd.cli import checkpoint_report
