@@ -5,6 +5,8 @@ What the name of a checkpoint says: its step, whether it is finished, and whethe
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 
 _WORDS = (
     r"(?:global_?)?steps?",
@@ -14,12 +16,36 @@ _WORDS = (
 )
 """Words before a step number. An earlier row wins in a name such as `epoch=1-step=500`."""
 _NUMBERS = [re.compile(rf"(?:^|[-_.=])(?:{words})[-_.=]?(\d{{1,18}})(?=$|[-_.=])", re.IGNORECASE) for words in _WORDS]
+_COUNTING = (_NUMBERS[0], _NUMBERS[1], _NUMBERS[3])
+"""Words that count steps or epochs. Parts of one checkpoint are numbered as well, but not with these."""
+_PAIR = re.compile(r"[-_=](\d{1,18})(?=$|[-_=])")
+"""A number right after another one. A loss after an epoch (`weights.01-0.25`) has a point."""
+EPOCH = 10**9
+"""What an epoch counts for in the step of a name that has both (`checkpoint_3_1200`): whether the second number goes on
+from epoch to epoch or begins anew, the later save has the higher step."""
+_NOT_SAVED_BY_TRAINERS = re.compile(
+    r"\.(?:log|out|err|txt|md|rst|html?|pdf|jsonl?|csv|tsv|ya?ml|toml|ini|cfg|conf|lock|pid|sock|sha\d+|md5|sig|diff|patch"
+    r"|bak|old|orig|swp|png|jpe?g|gif|svg|webp|bmp|tiff?|mp[34]|wav|flac|ogg|avi|webm|pyc?|ipynb|sh|cu|c|cc|cpp|h"
+    r"|onnx|gguf|tflite|engine|mlmodel|pb(?:txt)?|tfevents\S*|parquet|arrow|db|sqlite3?|prof|trace|link|url)"
+    r"(?:\.(?:gz|zst|xz|bz2|zip))?$",
+    re.IGNORECASE,
+)
+"""The suffix of a log, a picture, a table, a program, an export: files that lie beside checkpoints."""
+_IN_SERIES = re.compile(r"(?<![^\W_])(?<!\.)\d{1,18}(?![\d.])")
+"""A number by itself: not that of `resnet50`, nor of 0.9999."""
+_OF_A_PART = re.compile(
+    r"(?<![A-Za-z])(?:rank|shard|part|piece|chunk|proc(?:ess)?|worker|node|host|gpu|device|[tpdme]p|layer|expert|local|states?|of|seed"
+    r"|fold|split|version|v)[-_= ]?$",
+    re.IGNORECASE,
+)
+"""Words before the number of a part of one checkpoint."""
 _WHOLE = re.compile(rf"(?:(?:{'|'.join(_WORDS)})[-_.=]?)?\d{{1,18}}", re.IGNORECASE)
 _BARE = re.compile(r"\d{1,18}")
 _PLAIN = re.compile(r"[A-Za-z0-9_.=+-]+")
 _SHARD = re.compile(r"-of-\d", re.IGNORECASE)
 _ALONE = re.compile(
-    r"\.(?:pt|pth|bin|ckpt|safetensors|npz|npy|msgpack|keras|(?:weights\.)?h5|hdf5|nemo|ubj|tar|pkl)$", re.IGNORECASE
+    r"\.(?:pt|pth|pyth|th|chkpt|bin|ckpt|safetensors|npz|npy|msgpack|keras|(?:weights\.)?h5|hdf5|nemo|ubj|tar|pkl)$",
+    re.IGNORECASE,
 )
 """The suffix of a file that can be loaded by itself. An index, a manifest or one of many pieces cannot."""
 _TEMPORARY = re.compile(
@@ -29,7 +55,11 @@ _TEMPORARY = re.compile(
 
 
 def parse_step(name: str) -> int | None:
-    """The step number in a checkpoint name, such as `checkpoint-500` or `0000500`. None when there is none."""
+    """
+    The step number in a checkpoint name, such as `checkpoint-500` or `0000500`. None when there is none.
+
+    Of a name with an epoch and a number, such as `checkpoint_3_1200`: `EPOCH` for each epoch, and the number.
+    """
     if not _PLAIN.fullmatch(name) or _SHARD.search(name):
         return None
     stem = _ALONE.sub("", name)
@@ -37,8 +67,51 @@ def parse_step(name: str) -> int | None:
         return int(stem)
     for number in _NUMBERS:
         if match := number.search(stem):
-            return int(match[1])
+            pair = None if number in _NUMBERS[:2] else _PAIR.match(stem, match.end())
+            return _with_epoch(int(match[1]), int(pair[1])) if pair else int(match[1])
     return None
+
+
+def _with_epoch(epoch: int, number: int) -> int:
+    return epoch * EPOCH + min(number, EPOCH - 1) if epoch < EPOCH else epoch
+
+
+def names_step(name: str) -> bool:
+    """Whether a word in it says that its number counts steps or epochs, and not the parts of one checkpoint."""
+    stem = _ALONE.sub("", name)
+    return any(number.search(stem) for number in _COUNTING)
+
+
+def may_be_saved(name: str) -> bool:
+    """Whether a file of this name with a step in it may be a checkpoint, for all that its suffix says."""
+    return _NOT_SAVED_BY_TRAINERS.search(name) is None
+
+
+def natural(name: str) -> tuple[tuple[str, int], ...]:
+    """The sort key in which `epoch_9` comes before `epoch_11`."""
+    parts = re.split(r"(\d+)", name)
+    return tuple((text, int(number or 0)) for text, number in zip(parts[::2], [*parts[1::2], ""], strict=True))
+
+
+def series(names: Iterable[str]) -> list[dict[str, int]]:
+    """
+    The files that differ in one number alone, which no word explains: `llama-7b-300.pt`, `llama-7b-600.pt`. For each
+    such row of files the number of each.
+
+    Numbers that follow each other (0, 1, 2) are those of ranks or parts.
+    """
+    rows: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for name in filter(loads_alone, names):
+        stem = _ALONE.sub("", name)
+        last = next(reversed(list(_IN_SERIES.finditer(stem))), None)
+        if last is not None and not _OF_A_PART.search(stem[: last.start()]):
+            rows[stem[: last.start()], name[last.end() :]][name] = int(last[0])
+    return [row for row in rows.values() if not follow(row.values())]
+
+
+def follow(numbers: Collection[int]) -> bool:
+    """Whether they follow each other without a gap, as those of ranks and parts do."""
+    return max(numbers) - min(numbers) < len(numbers)
 
 
 def is_step(name: str) -> bool:

@@ -9,14 +9,25 @@ Text pointers (`latest`, `latest_checkpointed_iteration.txt`) are hints of the w
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from healthd.checkpoints.bundles import bundles, lost_optimizers
 from healthd.checkpoints.formats import Format, recognises
 from healthd.checkpoints.formats.custom import Custom
 from healthd.checkpoints.formats.lightning import is_last, read_step, times_saved_before
-from healthd.checkpoints.step_names import final_name, is_step, is_temporary, loads_alone, parse_step
+from healthd.checkpoints.step_names import (
+    final_name,
+    follow,
+    is_step,
+    is_temporary,
+    loads_alone,
+    may_be_saved,
+    names_step,
+    natural,
+    parse_step,
+    series,
+)
 from healthd.checkpoints.stores.store import Name
 from healthd.checkpoints.stores.urls import Location, store_of
 from healthd.checkpoints.tree import kind_of
@@ -24,6 +35,7 @@ from healthd.checkpoints.tree import kind_of
 MODEL_CONFIG = "config.json"
 _UNFINISHED = "-unfinished"
 _OWN_FOLDER = "give checkpoints a folder of their own"
+_DECLARE = "declare a layout (docs/checkpoints.md)"
 UNKNOWN_STEP = -1
 """The step of a checkpoint whose name gives no step."""
 MOST_NAMES = 1_000_000
@@ -67,8 +79,8 @@ def find(root: Location, declared: Format | None = None, *, most: int = MOST_NAM
     *root* is a directory of steps, or one checkpoint itself: a file, or a directory with recognised files and either
     no steps or a step name of its own (`checkpoint-500` may hold `global_step500`). A directory with a single such
     file, which a run overwrites each time (`ckpt.pt`), stands for that file, so that its path can be loaded. That is
-    not so when the
-    *declared* format has another file beside it. Raises OSError, also for more than *most* names in it.
+    not so when the *declared* format has another file beside it. Files of a step that no format knows are listed as not
+    to be loaded. Raises OSError, also for more than *most* names in it.
     """
     root = root.absolute()
     try:
@@ -85,9 +97,53 @@ def find(root: Location, declared: Format | None = None, *, most: int = MOST_NAM
     found = [*together, *filter(None, alone)]
     owned = [name for name in names if recognises(name) or (declared is not None and declared.owns(name))]
     owned = [name for name in owned if not (names[name].is_folder and parse_step(name) is not None)]
-    if owned and (not found or is_step(root.name)):
+    if owned and not found and (rows := series(name for name in owned if _is_done_file(names[name]))):
+        return _of_series(root, rows)
+    if owned and (not found or _is_one_step(root, found)):
         return [_itself(root, owned, names)]
+    if declared is None:
+        found += _of_no_format(root, names, {candidate.step for candidate in found})
     return sorted(found, key=_newness, reverse=True)
+
+
+def _is_done_file(listed: Name) -> bool:
+    return not (listed.is_folder or is_temporary(listed.name))
+
+
+def _of_series(root: Location, rows: list[dict[str, int]]) -> list[Candidate]:
+    """Steps by a number that no word explains. Where each step has several files, only a declaration can say which."""
+    if len(rows) > 1:
+        some = ", ".join(min(row) for row in rows[:3])
+        why = f"each step seems to have several files here ({some}), and none says which belong together: {_DECLARE}"
+        return [Candidate(path=root, step=UNKNOWN_STEP, unfinished=why)]
+    found = [Candidate(path=root / name, step=number) for name, number in rows[0].items()]
+    return sorted(found, key=_newness, reverse=True)
+
+
+def _is_one_step(root: Location, found: list[Candidate]) -> bool:
+    """
+    Whether *root*, which has the name of a step, is that checkpoint and no directory of steps: what was *found* in it
+    is of its own step, or numbered as parts are.
+    """
+    if not is_step(root.name):
+        return False
+    own = parse_step(root.name)
+    others = [candidate for candidate in found if candidate.step != own]
+    if any(names_step(candidate.path.name) for candidate in others):
+        return False
+    return len(others) < len(found) or follow({candidate.step for candidate in others})
+
+
+def _of_no_format(root: Location, names: dict[str, Name], known: Collection[int]) -> list[Candidate]:
+    """Files of a step that no format knows, unless another one is *known*. Work that was saved is never overlooked."""
+    found = []
+    for name, listed in names.items():
+        is_strange = _is_done_file(listed) and not recognises(name) and not is_last(name) and may_be_saved(name)
+        step = parse_step(name) if is_strange else None
+        if step is not None and step not in known:
+            why = f"no known checkpoint format has files with such a name ({name}): {_DECLARE}"
+            found.append(Candidate(path=root / name, step=step, unfinished=why))
+    return found
 
 
 def _names(root: Location, declared: Format | None, most: int) -> dict[str, Name]:
@@ -131,13 +187,13 @@ def _declared(root: Location, layout: Custom, names: Iterable[str]) -> list[Cand
     return sorted(found, key=_newness, reverse=True)
 
 
-def _newness(candidate: Candidate) -> tuple[int, bool, bool, int, str]:
+def _newness(candidate: Candidate) -> tuple[int, bool, bool, int, object]:
     """
     The sort key. Of one step: finished first, then a name that the next save does not overwrite, then the last one
     saved.
     """
     name = candidate.path.name
-    return candidate.step, not candidate.unfinished, not is_last(name), times_saved_before(name), name
+    return candidate.step, not candidate.unfinished, not is_last(name), times_saved_before(name), natural(name)
 
 
 def _itself(root: Location, owned: list[str], names: dict[str, Name]) -> Candidate:

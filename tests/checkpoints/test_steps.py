@@ -30,10 +30,37 @@ from healthd.checkpoints.steps import UNKNOWN_STEP, find, newest_step, steps
         ("state_10.pt", 10),
         ("epoch=1-step=500.ckpt", 500),
         ("ep1-ba200-rank0.pt", 200),
+        ("checkpoint-500.pth.tar", 500),
+        ("weights.01-0.25.h5", 1),
+        ("model-0012-250.5312.h5", 12),
     ],
 )
 def test_names_of_common_trainers_report_their_step(name: str, step: int) -> None:
     assert parse_step(name) == step
+
+
+@pytest.mark.parametrize(
+    "older_first",
+    [
+        ["checkpoint_1_120.pt", "checkpoint_1_1500.pt", "checkpoint_2_9500.pt", "checkpoint_10_20000.pt"],
+        ["model_1_900.pt", "model_2_50.pt", "model_2_100.pt"],
+        ["ckpt-0-5.pt", "ckpt-0-10.pt"],
+        ["epoch-9-100.pt", "epoch-11-100.pt"],
+        ["checkpoint-500-1795864772.pt", "checkpoint-1000-1795864000.pt"],
+        ["model_epoch_9_step_100.pt", "model_epoch_11_step_100.pt"],
+        ["step-9-best.pt", "step-100-best.pt"],
+    ],
+)
+def test_of_names_with_two_numbers_the_later_save_is_newer(tmp_path: Path, older_first: list[str]) -> None:
+    """Whether the second number goes on from epoch to epoch or begins anew."""
+    fill(tmp_path, *sorted(older_first))
+
+    assert [candidate.path.name for candidate in steps(tmp_path)] == older_first[::-1]
+
+
+def test_each_save_of_an_epoch_is_a_further_step() -> None:
+    assert parse_step("checkpoint_0_120.pt") == 120
+    assert parse_step("checkpoint_3_1200.pt") == 3_000_001_200
 
 
 @pytest.mark.parametrize(
@@ -116,6 +143,99 @@ def test_one_checkpoint_may_be_named_itself(tmp_path: Path) -> None:
     assert [c.step for c in steps(tmp_path / "checkpoint-500")] == [500]
     assert [(c.path.name, c.step) for c in steps(tmp_path / "final")] == [("model.safetensors", UNKNOWN_STEP)]
     assert newest_step(tmp_path / "final") is None
+
+
+@pytest.mark.parametrize("root", ["7", "007", "4711234", "20261128", "checkpoint-2", "step-7", "epoch-1"])
+@pytest.mark.parametrize("pattern", ["step-{}.safetensors", "epoch={}.ckpt", "iter_{}.pt", "ckpt-{}.pt"])
+def test_a_folder_of_steps_may_have_the_name_of_a_step(tmp_path: Path, root: str, pattern: str) -> None:
+    """Such as the number of a job, or a date."""
+    fill(tmp_path / root, *(pattern.format(step) for step in (20, 40)))
+
+    assert [(c.path.name, c.step) for c in steps(tmp_path / root)] == [
+        (pattern.format(40), 40),
+        (pattern.format(20), 20),
+    ]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["model_0.pt", "model_1.pt", "model_2.pt"],
+        ["model_500.pt", "optim_500.pt", "config.json"],
+        ["0.pt", "1.pt"],
+        ["global_step500/x.pt", "model_3.pt"],
+        ["model.safetensors", "optimizer.pt"],
+    ],
+)
+def test_a_checkpoint_may_have_numbered_parts(tmp_path: Path, names: list[str]) -> None:
+    root = fill(tmp_path / "checkpoint-500", *names)
+
+    assert [(candidate.path, candidate.step) for candidate in steps(root)] == [(root, 500)]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "llama-7b-{}.safetensors",
+        "gpt2-{}.pt",
+        "resnet50_{}.pth",
+        "net_g_{}.pth",
+        "{}_G.pth",
+        "{}epoch.pth",
+        "ema_0.9999_{}.pt",
+        "step {}.safetensors",
+        "модель-{}.pt",
+    ],
+)
+def test_files_that_differ_in_a_number_alone_are_steps(tmp_path: Path, pattern: str) -> None:
+    fill(tmp_path, *(pattern.format(step) for step in (900, 5000)), "train.log")
+
+    assert [(c.path.name, c.step) for c in steps(tmp_path)] == [
+        (pattern.format(5000), 5000),
+        (pattern.format(900), 900),
+    ]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["piece_0.pt", "piece_1.pt", "piece_2.pt"],
+        ["llama-8.pt", "llama-9.pt"],
+        ["weights_rank_0.pt", "weights_rank_8.pt"],
+        ["layer_01-part_00-x.pt", "layer_03-part_00-x.pt"],
+        ["resnet50.pth", "resnet101.pth"],
+    ],
+)
+def test_files_that_may_be_parts_are_one_checkpoint(tmp_path: Path, names: list[str]) -> None:
+    assert [(c.path, c.step) for c in steps(fill(tmp_path, *names))] == [(tmp_path, UNKNOWN_STEP)]
+
+
+def test_of_several_rows_of_numbered_files_none_is_chosen(tmp_path: Path) -> None:
+    """Those of a generator and a discriminator: one alone is half of a step."""
+    fill(tmp_path, *(f"net{which}_{step}.pth" for which in "DG" for step in (500, 1000)))
+
+    [found] = find(tmp_path)
+
+    assert "several files" in found.unfinished
+    assert "declare a layout" in found.unfinished
+
+
+@pytest.mark.parametrize("name", ["step-30.weights", "checkpoint-30.dat", "state_30.pkl", "step-30", "ckpt-30.pt.gz"])
+def test_a_saved_step_of_no_known_format_is_never_overlooked(tmp_path: Path, name: str) -> None:
+    fill(tmp_path, "ckpt-10.pt", name)
+
+    refused, taken = find(tmp_path)
+
+    assert (refused.path.name, refused.step, taken.path.name) == (name, 30, "ckpt-10.pt")
+    assert "declare a layout" in refused.unfinished
+    assert newest_step(tmp_path) == 10
+
+
+@pytest.mark.parametrize("name", ["step-30.log", "step-30.json", "step-30.png", "step-30.log.gz", "ckpt-10.weights"])
+def test_what_lies_beside_the_checkpoints_is_none(tmp_path: Path, name: str) -> None:
+    fill(tmp_path, "ckpt-10.pt", name)
+
+    assert [candidate.path.name for candidate in find(tmp_path)] == ["ckpt-10.pt"]
 
 
 def test_a_root_that_is_not_there_yet_has_no_steps(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, insi
 from healthd.checkpoints.workers import alone, for_each
 from healthd.pickles.read import EVERYTHING, BadPickle, Garbled, read_pickle
 
-_SUFFIXES = (".pt", ".pth", ".ckpt")
+_SUFFIXES = (".pt", ".pth", ".ckpt", ".pth.tar", ".pt.tar", ".ckpt.tar", ".pyth", ".chkpt", ".th")
+"""Those that PyTorch's examples, timm and PySlowFast give to files of `torch.save`. A `.tar` alone may hold data."""
 _BIN = re.compile(
     r"(?:(?:diffusion_)?pytorch_model|model|adapter_model|optimizer|scheduler|sampler|dl_state_dict|training_args)[-_.\w]*\.bin"
 )
