@@ -56,6 +56,8 @@ class Candidate:
     """Why it is not finished, by its names. Empty when no name says so."""
     beside: tuple[str, ...] = ()
     """The files that form the checkpoint, when *path* only names their group."""
+    is_undeclared: bool = False
+    """Only a declared layout can make it one that loads; *unfinished* says why."""
 
 
 def steps(root: Location, declared: Format | None = None) -> list[Candidate]:
@@ -115,7 +117,7 @@ def _of_series(root: Location, rows: list[dict[str, int]]) -> list[Candidate]:
     if len(rows) > 1:
         some = ", ".join(min(row) for row in rows[:3])
         why = f"each step seems to have several files here ({some}), and none says which belong together: {_DECLARE}"
-        return [Candidate(path=root, step=UNKNOWN_STEP, unfinished=why)]
+        return [Candidate(path=root, step=UNKNOWN_STEP, unfinished=why, is_undeclared=True)]
     found = [Candidate(path=root / name, step=number) for name, number in rows[0].items()]
     return sorted(found, key=_newness, reverse=True)
 
@@ -142,7 +144,7 @@ def _of_no_format(root: Location, names: dict[str, Name], known: Collection[int]
         step = parse_step(name) if is_strange else None
         if step is not None and step not in known:
             why = f"no known checkpoint format has files with such a name ({name}): {_DECLARE}"
-            found.append(Candidate(path=root / name, step=step, unfinished=why))
+            found.append(Candidate(path=root / name, step=step, unfinished=why, is_undeclared=True))
     return found
 
 

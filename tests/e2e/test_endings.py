@@ -79,7 +79,7 @@ async def test_a_rank_that_dies_behind_a_pipe_is_reported(run_folder: RunFolder)
         summary = await life.says("run.summary")
 
         assert await life.ended() == 0, life.log
-    assert completed["but"] == "no checkpoint was saved"
+    assert completed["but"] == "no checkpoint that loads was saved"
     assert re.match(r"it ran for \S+ s and left no checkpoint that loads, without a restart", summary["text"])
 
 

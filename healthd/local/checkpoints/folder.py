@@ -19,7 +19,7 @@ from typing import NamedTuple
 import structlog
 
 from healthd.checkpoints.formats import UnknownFormat, declared
-from healthd.checkpoints.steps import Candidate, steps
+from healthd.checkpoints.steps import Candidate, find
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError
 from healthd.controller.checkpoints.mounted import FileCheckpoints
@@ -49,11 +49,13 @@ class PollResult(NamedTuple):
     """
     The result of one poll.
 
-    *stamp* is None when the folder does not exist. *newest* is the newest checkpoint by name, if names were read.
+    *stamp* is None when the folder does not exist. *newest* is the newest checkpoint by name, if names were read, and
+    *undeclared* the newest that loads only if its layout is declared.
     """
 
     stamp: FolderStamp | None
     newest: Candidate | None = None
+    undeclared: Candidate | None = None
 
 
 class CheckpointFolder:
@@ -65,6 +67,7 @@ class CheckpointFolder:
         self._format = format
         self._first: FolderStamp | None = None
         self._last: FolderStamp | None = None
+        self._warned = False
         self._begun = asyncio.Event()
         self._polling: asyncio.Task[PollResult] | None = None
         """A poll that the file server has not answered yet. No other poll starts before it ends."""
@@ -104,6 +107,9 @@ class CheckpointFolder:
         if result.stamp is not None:
             self._first = self._first or result.stamp
             self._last = result.stamp
+        if result.undeclared is not None and not self._warned:
+            self._warned = True
+            log.warning("checkpoint.undeclared", path=str(result.undeclared.path), why=result.undeclared.unfinished)
         if result.newest is None:
             return
         seen = remembered(self.seen, result.newest.step, str(result.newest.path))
@@ -173,7 +179,9 @@ def poll(folder: Path, format: str, last: FolderStamp | None) -> PollResult:  # 
         wanted = None
     # The folder may not be listable, or its names may hit a bug of healthd. The folder exists in any case: report that.
     with suppress(Exception):
-        return PollResult(stamp, next(iter(steps(folder, wanted)), None))
+        found = find(folder, wanted)
+        newest = next((candidate for candidate in found if not candidate.unfinished), None)
+        return PollResult(stamp, newest, next((candidate for candidate in found if candidate.is_undeclared), None))
     return PollResult(stamp)
 
 

@@ -31,7 +31,7 @@ def doubts(
     if world < asked:
         found.append(f"it ended on {world} of {asked} ranks")
     if newest is not None and not newest.path:
-        found.append("no checkpoint was saved")
+        found.append("no checkpoint that loads was saved")
     elif newest is not None and not _is_beyond(begun, newest, started_at):
         found.append(f"nothing beyond {step_text(newest)} was saved, and there it started")
     return found

@@ -111,6 +111,10 @@ def _rejected(event: Event) -> str:
     return f"{path} is not resumed from: {event.get('why')}"
 
 
+def _undeclared(event: Event) -> str:
+    return f"a restart could not resume from {event.get('path')}: {event.get('why')}"
+
+
 def _text(event: Event) -> str:
     return str(event.get("text", ""))
 
@@ -154,6 +158,7 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "checkpoints.moved_aside": _filled("the checkpoints that were there are in {to} now; {note}"),
     "checkpoints.not_locked": _filled("{folder} cannot be locked against a second run: {why}; {note}"),
     "checkpoint.rejected": _rejected,
+    "checkpoint.undeclared": _undeclared,
     "checkpoint.worry": _filled("saving goes wrong: {why}"),
     "checkpoint.worry_over": _silence,
     "checkpoints.unread": _filled("the checkpoints cannot be read: {why}"),

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from healthd.checkpoints.steps import Candidate
 from healthd.core.api import ChosenCheckpoint
@@ -17,6 +18,7 @@ from healthd.local.checkpoints import folder as checkpoint_folder
 from healthd.local.checkpoints.folder import CheckpointFolder, FolderStamp, PollResult, WatchedCheckpoints
 from healthd.local.checkpoints.memory import NOTHING_SEEN, Seen
 from healthd.local.gang import RunSpec, job_of
+from healthd.local.reports.lines import sentence
 
 
 def root_of(folder: Path) -> Root:
@@ -47,6 +49,21 @@ async def why_none(watch: CheckpointFolder, folder: Path) -> str:
 
     assert answer.found is None
     return "; ".join(f"{refused.path} ({refused.step}): {refused.reason}" for refused in answer.rejected)
+
+
+async def test_a_save_that_no_format_knows_is_reported_once_while_the_run_goes_on(tmp_path: Path) -> None:
+    """Not only at the first fault: by then its owner has trained for days."""
+    save(tmp_path / "out", 5)
+    watch = await watched(tmp_path / "out")
+    with capture_logs() as logs:
+        for step in (10, 20):
+            (tmp_path / "out" / f"step-{step}.weights").write_text("x")
+            await watch.poll()
+
+    [warning] = [each for each in logs if each["event"] == "checkpoint.undeclared"]
+    assert warning["path"] == str(tmp_path / "out" / "step-10.weights")
+    assert "declare a layout" in warning["why"]
+    assert sentence(warning).startswith(f"a restart could not resume from {warning['path']}: no known")
 
 
 async def test_a_save_that_was_moved_away_was_there(tmp_path: Path) -> None:
@@ -126,7 +143,7 @@ async def test_a_folder_that_did_not_change_is_not_read_again(tmp_path: Path, mo
     """A look a second must cost no more than a stat."""
     save(tmp_path / "out", 5)
     watch = await watched(tmp_path / "out")
-    monkeypatch.setattr(checkpoint_folder, "steps", lambda *_: pytest.fail("the names were read"))
+    monkeypatch.setattr(checkpoint_folder, "find", lambda *_: pytest.fail("the names were read"))
     await watch.poll()
 
     assert watch.seen.step == 5
@@ -142,7 +159,7 @@ async def test_a_folder_that_cannot_be_listed_is_not_tried_every_second(
         tried.append(1)
         raise OSError("too many names")
 
-    monkeypatch.setattr(checkpoint_folder, "steps", refuse)
+    monkeypatch.setattr(checkpoint_folder, "find", refuse)
     watch = await watched(tmp_path)
     await watch.poll()
 

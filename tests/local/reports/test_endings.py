@@ -35,7 +35,7 @@ def test_a_run_that_went_no_further_is_doubted_with_its_step() -> None:
     assert doubts(2, 2, at_step(-1, -9), at_step(-1, -9), START) == [
         "nothing beyond /out/step--1 was saved, and there it started"
     ]
-    assert doubts(2, 2, NO_CHECKPOINT, NO_CHECKPOINT, START) == ["no checkpoint was saved"]
+    assert doubts(2, 2, NO_CHECKPOINT, NO_CHECKPOINT, START) == ["no checkpoint that loads was saved"]
 
 
 def test_a_run_that_ended_on_fewer_ranks_is_doubted() -> None:
