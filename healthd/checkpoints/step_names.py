@@ -16,7 +16,11 @@ _WORDS = (
 )
 """Words before a step number. An earlier row wins in a name such as `epoch=1-step=500`."""
 _NUMBERS = [re.compile(rf"(?:^|[-_.=])(?:{words})[-_.=]?(\d{{1,18}})(?=$|[-_.=])", re.IGNORECASE) for words in _WORDS]
-_COUNTING = (_NUMBERS[0], _NUMBERS[1], _NUMBERS[3])
+_BEFORE_WORD = re.compile(
+    r"(?:^|[-_.=])(\d{1,18})[-_]?(?:epochs?|(?:global_?)?steps?|iter(?:ation)?s?)(?=$|[-_.=])", re.IGNORECASE
+)
+"""A number before its word, such as `9epoch` or `rl_model_500_steps`."""
+_COUNTING = (_NUMBERS[0], _NUMBERS[1], _NUMBERS[3], _BEFORE_WORD)
 """Words that count steps or epochs. Parts of one checkpoint are numbered as well, but not with these."""
 _PAIR = re.compile(r"[-_=](\d{1,18})(?=$|[-_=])")
 """A number right after another one. A loss after an epoch (`weights.01-0.25`) has a point."""
@@ -69,7 +73,8 @@ def parse_step(name: str) -> int | None:
         if match := number.search(stem):
             pair = None if number in _NUMBERS[:2] else _PAIR.match(stem, match.end())
             return _with_epoch(int(match[1]), int(pair[1])) if pair else int(match[1])
-    return None
+    match = _BEFORE_WORD.search(stem)
+    return int(match[1]) if match else None
 
 
 def _with_epoch(epoch: int, number: int) -> int:

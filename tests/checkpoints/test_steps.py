@@ -31,6 +31,8 @@ from healthd.checkpoints.steps import UNKNOWN_STEP, find, newest_step, steps
         ("epoch=1-step=500.ckpt", 500),
         ("ep1-ba200-rank0.pt", 200),
         ("checkpoint-500.pth.tar", 500),
+        ("9epoch.pth", 9),
+        ("rl_model_500_steps.zip", 500),
         ("weights.01-0.25.h5", 1),
         ("model-0012-250.5312.h5", 12),
     ],
