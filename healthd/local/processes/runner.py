@@ -27,6 +27,7 @@ from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound
 from healthd.core.api import Node, Pod, PodStatus
 from healthd.core.api.model import KernelRecord
 from healthd.core.patches import diff
+from healthd.core.printable import printable
 from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
 from healthd.local.environment import gpus_env, gpus_of_gang, inherited, own_env, threads_env, world_of
 from healthd.local.processes.disk import DiskReading, blame_disk, may_be_for_want_of_room, read_disks
@@ -46,6 +47,7 @@ from healthd.local.processes.pods import (
     begun,
     decide_pod,
 )
+from healthd.local.processes.shim import descendants
 from healthd.local.processes.supervise import Rank, RankCommand
 from healthd.local.processes.work import Work, processor_time
 from healthd.local.reports.once import Once
@@ -61,6 +63,9 @@ LAST_POLLS = 3
 """Cycles at a shutdown: to report an end, to complete a deletion, and to try once more."""
 STUCK_AFTER = timedelta(seconds=10)
 """After this time, a process that survives SIGKILL is stuck in a driver or on a dead file system."""
+LEFT_AFTER = timedelta(seconds=2)
+"""Processes that a rank started end a moment after it, as a rule."""
+MOST_PIDS = 8
 DISK_READ_LIMIT = 2.0
 """Seconds. The longest check of the disks. healthd does not report the end of the rank before it is over."""
 WITH_HEALTHD = "lost its supervisor when healthd was restarted"
@@ -90,6 +95,11 @@ class _Member:
     """Its end as reported. It is judged once."""
     disk: asyncio.Task[DiskReading] | None = None
     """The check of its last output and of the disks that it writes to."""
+    linger: timedelta = timedelta(0)
+    """The time that processes which it leaves behind have to finish."""
+    left_since: datetime | None = None
+    """Since when its command has ended with 0, and such processes run."""
+    said_what_is_left: bool = False
     killed_at: datetime | None = None
     is_stuck: bool = False
 
@@ -209,6 +219,7 @@ class ProcessRunner:
                         "pod.write_failed", pod=pod.metadata.name, error=str(error), note="tried until it works"
                     )
         self._observe_output(now)
+        self._observe_left_processes(now)
         self._oom.counter.poll(now)
 
     def _decide(self, pod: Pod, now: datetime) -> Act:
@@ -316,8 +327,8 @@ class ProcessRunner:
             container = pod.spec.containers[0]
             argv = [*container.command, *container.args]
             cwd = container.working_dir or str(Path.cwd())
-            linger = timedelta(seconds=pod.spec.termination_grace_period_seconds)
-            member.rank.start(RankCommand(argv=argv, env=env, cwd=cwd, output=output), linger=linger)
+            member.linger = timedelta(seconds=pod.spec.termination_grace_period_seconds)
+            member.rank.start(RankCommand(argv=argv, env=env, cwd=cwd, output=output), linger=member.linger)
         finally:
             os.close(output)
         log.info("rank.started", pod=pod.metadata.name, node=pod.spec.node_name, log=str(member.log_path))
@@ -359,6 +370,17 @@ class ProcessRunner:
             if member.rank.ending is not None:
                 _end_output(member)
 
+    def _observe_left_processes(self, now: datetime) -> None:
+        """Log once what a rank leaves behind: the run waits for it, and kills it in the end."""
+        for member in self._members.values():
+            if member.said_what_is_left or not member.rank.has_left_processes:
+                continue
+            member.left_since = member.left_since or now
+            pids = sorted(descendants(member.rank.shim_pid)) if now - member.left_since >= LEFT_AFTER else []
+            if pids:
+                member.said_what_is_left = True
+                log.info("rank.left_processes", rank=member.index, pids=pids, text=_what_is_left(member, pids))
+
     async def _report(self, pod: Pod, status: PodStatus) -> None:
         change = diff(pod.status, status)
         if not change:
@@ -396,6 +418,14 @@ def _stop(member: _Member, grace: timedelta, now: datetime) -> None:
             pids=find_processes(member.rank.uid),
             note="SIGKILL does not end it: a driver or a file system holds it. Its gang waits for the proof of its end",
         )
+
+
+def _what_is_left(member: _Member, pids: Sequence[int]) -> str:
+    one = len(pids) == 1
+    some = "a process that it started still runs" if one else f"{len(pids)} processes that it started still run"
+    numbers = ", ".join(map(str, pids[:MOST_PIDS])) + (", …" if len(pids) > MOST_PIDS else "")
+    end = f"{'it is' if one else 'they are'} killed after {member.linger.total_seconds():.0f} s (--grace)"
+    return f"rank {printable(member.index)} has ended with exit code 0, and {some} ({numbers}): {end}"
 
 
 def _end_output(member: _Member) -> None:

@@ -39,7 +39,7 @@ class RankCommand:
 
 
 class Rank:
-    """A running rank. *on_change* is called when `pid` or `ending` has changed."""
+    """A running rank. *on_change* is called when `pid`, `has_left_processes` or `ending` has changed."""
 
     def __init__(self, uid: str, on_change: Callable[[], None]) -> None:
         self.uid = uid
@@ -59,6 +59,11 @@ class Rank:
     def shim_pid(self) -> int:
         """The pid of the shim. 0 for a rank that never had one."""
         return self._shim.pid if self._shim else 0
+
+    @property
+    def has_left_processes(self) -> bool:
+        """The command has ended with 0, and processes that it started still run. They have their time to finish."""
+        return self._exit is not None and self._exit[0] == 0 and self.ending is None and not self.stopping
 
     def start(self, command: RankCommand, *, linger: timedelta) -> None:
         """
@@ -124,6 +129,7 @@ class Rank:
                 self._failure = RankExit(exit_code=code, reason="StartError", message=f"cannot be started: {text}")
             case ["exited", code, number]:
                 self._exit = int(code), int(number)
+                self._on_change()
 
     async def _end_by_mark(self, message: str, reason: str) -> None:
         found = await kill_marked(self.uid)

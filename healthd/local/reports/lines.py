@@ -154,6 +154,7 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "run.waits": _filled("the run waits: {why}; {note}"),
     "command.hides_exit_code": _filled("{by} in the command hides how ranks end: {note}"),
     "rank.left_early": _text,
+    "rank.left_processes": _text,
     "rank.stuck": _filled("a rank on {node} cannot be ended (processes {pids}): a driver or a file system holds it"),
     "checkpoints.moved_aside": _filled("the checkpoints that were there are in {to} now; {note}"),
     "checkpoints.not_locked": _filled("{folder} cannot be locked against a second run: {why}; {note}"),

@@ -134,6 +134,31 @@ async def test_an_end_that_the_disk_had_no_room_for_is_reported_later_with_its_o
     assert end.finished_at <= full_at
 
 
+async def test_what_a_rank_leaves_behind_is_said_once(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    """The run waits for it without a word otherwise."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    script = 'sh -c "read go" <"$1" & echo $! >"$2"'
+    runner, now = a_runner(cluster, tmp_path), SystemClock().now()
+    with capture_logs() as logs:
+        async with in_background(runner):
+            pod = a_pod("rank", node="slot-0", index=0, container=running(shell(script, gate, tmp_path / "pid")))
+            await cluster.create(pod)
+            while not any(log["event"] == "rank.left_processes" for log in logs):
+                await runner.cycle(now + timedelta(minutes=1))
+                now += timedelta(seconds=1)
+                await asyncio.sleep(0)  # the messages of the shim are read meanwhile
+            await runner.cycle(now + timedelta(minutes=2))
+            await asyncio.to_thread(gate.write_text, "go\n")
+            end = await the_end_of(cluster)
+
+    assert end.exit_code == 0
+    left = [log for log in logs if log["event"] == "rank.left_processes"]
+    pid = (tmp_path / "pid").read_text().strip()
+    who = f"rank 0 has ended with exit code 0, and a process that it started still runs ({pid})"
+    assert [log["text"] for log in left] == [f"{who}: it is killed after 30 s (--grace)"]
+
+
 async def test_an_unbound_pod_is_left_alone(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     runner = a_runner(cluster, tmp_path)
     await cluster.create(a_pod("rank"))
