@@ -59,6 +59,11 @@ async def test_a_state_among_the_checkpoints_is_refused(run_folder: RunFolder, i
         (("--checkpoint", ""), "it names no folder"),
         (("--state", ""), "argument --state: it names no folder"),
         (("--checkpoint", "state/logs/out"), "where healthd keeps logs, and which `healthd forget` removes"),
+        (
+            ("--checkpoint", "out\n"),
+            "/out\\u000a has characters that do not print, so no rank could be given a checkpoint",
+        ),
+        (("--checkpoint", "out\x1b[2J/run1"), "/out\\u001b[2J/run1 has characters that do not print"),
         (("--checkpoint", "healthd.yaml"), "healthd.yaml is no folder: name the folder that holds the checkpoints"),
     ],
 )

@@ -30,6 +30,7 @@ from healthd.cluster.port import ClusterError
 from healthd.core.api import Node
 from healthd.core.config import Config, LogFormat
 from healthd.core.diagnosis.site_rules import beginnings
+from healthd.core.printable import printable
 from healthd.local.checkpoints.writer_lock import TwoWriters, refuse_among_checkpoints, sole_writer
 from healthd.local.gang import RunSpec
 from healthd.local.launchers import find_launcher, what_to_know, why_not_launch
@@ -123,7 +124,15 @@ def _kept_log(config: Config, state: Path, render: Render | None) -> Iterator[No
 
 
 def _judge_folders(state: Path, checkpoints: Path) -> None:
-    """Checkpoints may be kept in the folder of the state, but nothing is kept among checkpoints. Raises UserError."""
+    """
+    Checkpoints may be kept in the folder of the state, but nothing is kept among checkpoints. And ranks get the path of
+    a checkpoint as text: none is resumed from whose path does not print. Raises UserError.
+    """
+    if not str(path := checkpoints.absolute()).isprintable():
+        raise UserError(
+            f"--checkpoint {printable(str(path))} has characters that do not print, so no rank could be given a "
+            "checkpoint in it: rename the folder, or name another"
+        )
     state_place, place = _real("--state", state), _real("--checkpoint", checkpoints)
     if state_place.is_relative_to(place):
         raise UserError(f"--state {state} lies in --checkpoint {checkpoints}: name a folder for checkpoints alone")

@@ -144,10 +144,11 @@ async def test_what_a_rank_leaves_behind_is_said_once(cluster: EmbeddedCluster, 
         async with in_background(runner):
             pod = a_pod("rank", node="slot-0", index=0, container=running(shell(script, gate, tmp_path / "pid")))
             await cluster.create(pod)
-            while not any(log["event"] == "rank.left_processes" for log in logs):
-                await runner.cycle(now + timedelta(minutes=1))
-                now += timedelta(seconds=1)
-                await asyncio.sleep(0)  # the messages of the shim are read meanwhile
+            async with asyncio.timeout(30):
+                while not any(log["event"] == "rank.left_processes" for log in logs):
+                    await runner.cycle(now + timedelta(minutes=1))
+                    now += timedelta(seconds=1)
+                    await asyncio.sleep(0)  # the messages of the shim are read meanwhile
             await runner.cycle(now + timedelta(minutes=2))
             await asyncio.to_thread(gate.write_text, "go\n")
             end = await the_end_of(cluster)
