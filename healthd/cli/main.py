@@ -113,7 +113,7 @@ def kubectl_completion() -> int:
 
     words, commands = sys.argv[1:], _of_a_cluster()
     name = next((word for word in words[:-1] if word in commands), "")
-    sys.stdout.write(answer(_parser(commands, name, PLUGIN)[0], words))
+    sys.stdout.write(answer(_parser(commands, name, PLUGIN).parser, words))
     return 0
 
 
@@ -127,7 +127,7 @@ def _complete(commands: Mapping[str, Command], program: str) -> int:
 
     words = os.environ.get("COMP_LINE", "").split()[1:]
     name = next((word for word in words if word in commands), "")
-    argcomplete.autocomplete(_parser(commands, name, program)[0])  # ends the process
+    argcomplete.autocomplete(_parser(commands, name, program).parser)  # ends the process
     return 0
 
 
@@ -156,26 +156,32 @@ def _complain(text: str) -> int:
 
 def _run(arguments: list[str], commands: Mapping[str, Command], program: str) -> int:
     name = next((argument for argument in arguments if not argument.startswith("-")), "")
-    parser, chosen = _parser(commands, name, program)
+    parser, chosen, usage = _parser(commands, name, program)
     if not name and not arguments:
         parser.print_help(sys.stderr)
         return USAGE_ERROR
     if name and chosen is None:
         parser.error(f"there is no command {name!r}{_nearest(name, commands)}")
-    args = parser.parse_args(arguments)
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        (usage if arguments[0] == name else parser).error(f"unrecognized arguments: {' '.join(unknown)}")
     args.plugin = program != PROGRAM
     if chosen is None:
         parser.error("which command?")
     return chosen.run(args)
 
 
-def _parser(
-    commands: Mapping[str, Command], name: str, program: str
-) -> tuple[argparse.ArgumentParser, CommandModule | None]:
-    """
-    The parser for all commands, and the module of the command *name*. Only this command has its arguments in the
-    parser.
-    """
+class _Parsers(NamedTuple):
+    """The parser for all commands, the module of the command that was named, and the parser of that command."""
+
+    parser: argparse.ArgumentParser
+    chosen: CommandModule | None
+    usage: argparse.ArgumentParser
+    """Says how the named command is used; without one, how healthd is."""
+
+
+def _parser(commands: Mapping[str, Command], name: str, program: str) -> _Parsers:
+    """Only the command *name* has its arguments in the parser."""
     parser = argparse.ArgumentParser(
         prog=program,
         description="Keeps large GPU training jobs running when hardware breaks.",
@@ -185,12 +191,14 @@ def _parser(
     parser.add_argument("--version", action="version", version=f"healthd {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", title="commands")
     chosen: CommandModule | None = None
+    usage = parser
     for each, command in commands.items():
         subparser = subparsers.add_parser(each, help=command.help, description=_sentence(command.help))
         if each == name:
             chosen = cast("CommandModule", import_module(command.module))
             chosen.add_arguments(subparser)
-    return parser, chosen
+            usage = subparser
+    return _Parsers(parser, chosen, usage)
 
 
 class _Wide(argparse.RawDescriptionHelpFormatter):

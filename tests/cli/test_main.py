@@ -64,6 +64,16 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize(("arguments", "usage"), [("play 3 --nosuch", "healthd play"), ("--nosuch play 3", "healthd")])
+def test_an_option_that_is_not_there_is_answered_with_the_usage_of_its_command(
+    arguments: str, usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments.split(), HERE) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"usage: {usage} [-h] [--")
+    assert said.endswith(f"{usage}: error: unrecognized arguments: --nosuch\n")
+
+
 def test_a_command_gets_its_arguments_and_gives_the_exit_code() -> None:
     assert main(["play", "--twice", "3"], HERE) == 6
 

@@ -11,7 +11,7 @@ import msgspec
 
 from healthd.checkpoints.stores.urls import NoSuchStore, locate
 from healthd.cli.errors import UserError
-from healthd.cli.target.run import state_folder
+from healthd.cli.target.run import name_option, state_folder
 from healthd.controller.checkpoints.declaration import why_no_format
 from healthd.core.config import Config, format_duration, parse_duration
 from healthd.core.config.gangs import SilenceMode
@@ -73,7 +73,9 @@ def _add_gang(parser: argparse.ArgumentParser) -> None:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     """Which run it is, and how healthd treats it."""
-    parser.add_argument("--name", default="", help="of the run, to go on with it later (default: the directory's name)")
+    parser.add_argument(
+        "--name", type=name_option, help="of the run, to go on with it later (default: the directory's name)"
+    )
     anew = parser.add_mutually_exclusive_group()
     anew.add_argument(
         "--fresh", action="store_true", help="begin from nothing; checkpoints that are there are moved aside"

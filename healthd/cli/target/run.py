@@ -14,6 +14,7 @@ from healthd.local.state.folder import database
 from healthd.local.state.known_runs import read_run
 
 LONGEST_NAME = 40
+_ELSEWHERE = "if its state is elsewhere, say where with --state"
 MARK = 6
 """Digits that distinguish directories of the same name."""
 
@@ -21,8 +22,15 @@ MARK = 6
 def add_arguments(parser: argparse.ArgumentParser, without: str = "the directory's, or the only") -> None:
     """The options that say which run is meant; *without* them it is that one, for the help."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--name", default="", metavar="RUN", help=f"of the run (default: {without})")
+    where.add_argument("--name", type=name_option, metavar="RUN", help=f"of the run (default: {without})")
     where.add_argument("--state", type=state_folder, metavar="DIR", help="where the run keeps its state")
+
+
+def name_option(text: str) -> str:
+    """The value of `--name`. Raises ArgumentTypeError for an empty one: it would mean another run, or this machine."""
+    if not text:
+        raise argparse.ArgumentTypeError("it names no run: name one, or leave it out")
+    return text
 
 
 def state_folder(text: str) -> Path:
@@ -97,7 +105,8 @@ def find_state(args: argparse.Namespace, runs: Path, here: Path, target: str = "
         state: Path = args.state or runs / run_name(args.name)
         if not database(state).is_file():
             others = f"; there are {names}" if names else ""
-            raise UserError(f"there is no run in {state}: {database(state).name} is missing{others}")
+            hint = "" if args.state else f"; {_ELSEWHERE}"
+            raise UserError(f"there is no run in {state}: {database(state).name} is missing{others}{hint}")
         return state
     if target and (found := run_of(target, runs)) is not None:
         return found
@@ -109,7 +118,7 @@ def find_state(args: argparse.Namespace, runs: Path, here: Path, target: str = "
         raise UserError(f"there is no run {target!r}; runs on this machine: {names}")
     if meant:
         raise UserError(f"there are {len(meant)} runs: {names}; choose one with --name")
-    raise UserError(f"there is no run in {runs}; if its state is elsewhere, say where with --state")
+    raise UserError(f"there is no run in {runs}; {_ELSEWHERE}")
 
 
 def _name_of(directory: Path, runs: Path) -> str:

@@ -57,8 +57,17 @@ def test_one_of_several_must_be_chosen(tmp_path: Path) -> None:
 
 
 def test_a_name_that_does_not_exist_is_reported_with_those_that_there_are(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"there is no run in .*/c: cluster.db is missing; there are a, b"):
+    with pytest.raises(UserError, match=r"there is no run in .*/c: cluster.db is missing; there are a, b; .*--state"):
         found(tmp_path, "--name", "c", runs=["a", "b"])
+
+
+@pytest.mark.parametrize("option", ["--name", "--state"])
+def test_an_empty_name_or_place_is_refused(tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a variable that is not set: it would mean another run, or the devices of this machine."""
+    with pytest.raises(SystemExit, match="2"):
+        found(tmp_path, option, "", runs=["a"])
+
+    assert f"argument {option}: it names no" in capsys.readouterr().err
 
 
 def test_without_any_run_the_place_is_named(tmp_path: Path) -> None:
