@@ -16,6 +16,7 @@ from healthd.checkpoints.bundles import bundles, lost_optimizers
 from healthd.checkpoints.formats import Format, recognises
 from healthd.checkpoints.formats.custom import Custom
 from healthd.checkpoints.formats.lightning import is_last, read_step, times_saved_before
+from healthd.checkpoints.formats.marked import Marked
 from healthd.checkpoints.step_names import (
     final_name,
     follow,
@@ -97,19 +98,21 @@ def find(root: Location, declared: Format | None = None, *, most: int = MOST_NAM
     members = {name for bundle in together for name in bundle.beside}
     alone = (_candidate(root, listed, names) for listed in names.values() if listed.name not in members)
     found = [*together, *filter(None, alone)]
-    owned = [name for name in names if recognises(name) or (declared is not None and declared.owns(name))]
+    files = {name for name, listed in names.items() if not (listed.is_folder or is_temporary(name))}
+    owned = [name for name in names if _is_owned(name, declared)]
     owned = [name for name in owned if not (names[name].is_folder and parse_step(name) is not None)]
-    if owned and not found and (rows := series(name for name in owned if _is_done_file(names[name]))):
+    describes_a_step = isinstance(declared, Custom | Marked)  # so its files may have any numbers
+    if not (found or describes_a_step) and (rows := series(name for name in owned if name in files)):
         return _of_series(root, rows)
     if owned and (not found or _is_one_step(root, found)):
         return [_itself(root, owned, names)]
-    if declared is None:
-        found += _of_no_format(root, names, {candidate.step for candidate in found})
+    strange = (name for name in files if not (_is_owned(name, declared) or is_last(name)) and may_be_saved(name))
+    found += _of_no_format(root, strange, {candidate.step for candidate in found})
     return sorted(found, key=_newness, reverse=True)
 
 
-def _is_done_file(listed: Name) -> bool:
-    return not (listed.is_folder or is_temporary(listed.name))
+def _is_owned(name: str, declared: Format | None) -> bool:
+    return recognises(name) or (declared is not None and declared.owns(name))
 
 
 def _of_series(root: Location, rows: list[dict[str, int]]) -> list[Candidate]:
@@ -136,12 +139,14 @@ def _is_one_step(root: Location, found: list[Candidate]) -> bool:
     return len(others) < len(found) or follow({candidate.step for candidate in others})
 
 
-def _of_no_format(root: Location, names: dict[str, Name], known: Collection[int]) -> list[Candidate]:
-    """Files of a step that no format knows, unless another one is *known*. Work that was saved is never overlooked."""
+def _of_no_format(root: Location, names: Iterable[str], known: Collection[int]) -> list[Candidate]:
+    """
+    Those of *names*, which no format knows, that name a step, unless another file or folder of it is *known*: work that
+    was saved is never overlooked.
+    """
     found = []
-    for name, listed in names.items():
-        is_strange = _is_done_file(listed) and not recognises(name) and not is_last(name) and may_be_saved(name)
-        step = parse_step(name) if is_strange else None
+    for name in names:
+        step = parse_step(name)
         if step is not None and step not in known:
             why = f"no known checkpoint format has files with such a name ({name}): {_DECLARE}"
             found.append(Candidate(path=root / name, step=step, unfinished=why, is_undeclared=True))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from healthd.checkpoints.formats import declared
 from healthd.checkpoints.nested import MOST_FOLDERS, nested
 from healthd.checkpoints.step_names import parse_step
 from healthd.checkpoints.steps import UNKNOWN_STEP, find, newest_step, steps
@@ -231,6 +232,19 @@ def test_a_saved_step_of_no_known_format_is_never_overlooked(tmp_path: Path, nam
     assert (refused.path.name, refused.step, taken.path.name) == (name, 30, "ckpt-10.pt")
     assert "declare a layout" in refused.unfinished
     assert newest_step(tmp_path) == 10
+
+
+def test_a_saved_step_of_no_known_format_is_not_overlooked_where_a_known_one_is_declared(tmp_path: Path) -> None:
+    [refused] = find(fill(tmp_path, "step-30.dat"), declared("torch_zip"))
+
+    assert (refused.step, refused.is_undeclared) == (30, True)
+
+
+@pytest.mark.parametrize("layout", ["marked:DONE", '{files: ["part-*.pt"]}'])
+def test_files_of_a_layout_that_describes_one_step_may_have_any_numbers(tmp_path: Path, layout: str) -> None:
+    root = fill(tmp_path, "part-a-10.pt", "part-a-30.pt", "DONE")
+
+    assert [candidate.path for candidate in find(root, declared(layout))] == [root]
 
 
 @pytest.mark.parametrize("name", ["step-30.log", "step-30.json", "step-30.png", "step-30.log.gz", "ckpt-10.weights"])

@@ -50,7 +50,7 @@ class PollResult(NamedTuple):
     The result of one poll.
 
     *stamp* is None when the folder does not exist. *newest* is the newest checkpoint by name, if names were read, and
-    *undeclared* the newest that loads only if its layout is declared.
+    *undeclared* a newer one that loads only if its layout is declared.
     """
 
     stamp: FolderStamp | None
@@ -181,7 +181,8 @@ def poll(folder: Path, format: str, last: FolderStamp | None) -> PollResult:  # 
     with suppress(Exception):
         found = find(folder, wanted)
         newest = next((candidate for candidate in found if not candidate.unfinished), None)
-        return PollResult(stamp, newest, next((candidate for candidate in found if candidate.is_undeclared), None))
+        newer = found[: found.index(newest)] if newest else found
+        return PollResult(stamp, newest, next((candidate for candidate in newer if candidate.is_undeclared), None))
     return PollResult(stamp)
 
 

@@ -66,6 +66,15 @@ async def test_a_save_that_no_format_knows_is_reported_once_while_the_run_goes_o
     assert sentence(warning).startswith(f"a restart could not resume from {warning['path']}: no known")
 
 
+async def test_what_is_older_than_a_checkpoint_that_loads_is_not_warned_of(tmp_path: Path) -> None:
+    save(tmp_path / "out", 5)
+    (tmp_path / "out" / "model-4.weights").write_text("x")
+    with capture_logs() as logs:
+        await watched(tmp_path / "out")
+
+    assert [each for each in logs if each["event"] == "checkpoint.undeclared"] == []
+
+
 async def test_a_save_that_was_moved_away_was_there(tmp_path: Path) -> None:
     watch = await watched(tmp_path / "out")
     path = save(tmp_path / "out", 5)
