@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import sys
 import tempfile
@@ -115,8 +116,9 @@ class RealAgent:
 async def a_running_agent(
     control_plane: ControlPlane, name: str, *, labels: Mapping[str, str] | None = None, says: Verdict = Verdict.HEALTHY
 ) -> AsyncIterator[RealAgent]:
-    """On a new node of that name, of which it has said that it is healthy, or what it *says*."""
+    """On a new node whose name begins so, of which it has said that it is healthy, or what it *says*."""
     async with connected(control_plane) as cluster:
+        name = f"{name}-{secrets.token_hex(3)}"  # a second try of a test is another node
         await cluster.create(a_node(name, labels=labels))
         with tempfile.TemporaryDirectory() as folder:
             Path(folder).chmod(0o755)  # the opener is nobody when it opens the log
@@ -148,18 +150,18 @@ async def test_a_record_in_the_log_takes_the_node_out_of_service(control_plane: 
 
     assert node.spec.unschedulable
     assert [finding.id for finding in health.status.findings] == ["0000:3b:00.0/xid-79"]
-    assert [slot.spec.holder_identity for slot in slots] == ["cordoned"]
+    assert [slot.spec.holder_identity for slot in slots] == [running.name]
     assert ACCELERATOR_HEALTHY in {condition.type for condition in reported.status.conditions}
 
 
 async def test_it_stops_at_once_on_request_and_has_written_down_how_far_it_read(control_plane: ControlPlane) -> None:
-    async with a_running_agent(control_plane, "told-to-end") as running:
+    async with a_running_agent(control_plane, "ended") as running:
         running.log.write("NVRM: Xid (PCI:0000:3b:00): 13, pid=1, Graphics Exception")
         await running.until(NodeHealth, lambda health: bool(health.status.findings))
         running.agent.send_signal(signal.SIGTERM)
         async with asyncio.timeout(PATIENCE):
             code = await running.agent.wait()
-        health = await running.cluster.get(NodeHealth, "told-to-end")
+        health = await running.cluster.get(NodeHealth, running.name)
 
     assert (code, health.status.cursor.sequence) == (0, 1)
 
@@ -180,7 +182,8 @@ async def test_a_node_with_the_label_of_gpus_on_a_machine_without_one_is_unknown
         reported = await running.until(
             Node, lambda node: any(c.reason == "NvmlUnreadable" for c in node.status.conditions)
         )
-        health = await running.until(NodeHealth, lambda health: "nvml" in health.status.message)
+        # At first nvml was only not read yet.
+        health = await running.until(NodeHealth, lambda health: "gpu.count is 8" in health.status.message)
 
     assert {c.type: c.status for c in reported.status.conditions}[ACCELERATOR_HEALTHY] == "Unknown"
     assert "the node's label nvidia.com/gpu.count is 8" in health.status.message
