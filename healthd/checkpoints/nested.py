@@ -10,8 +10,9 @@ from heapq import nsmallest
 from itertools import islice
 
 from healthd.checkpoints.formats import recognises
+from healthd.checkpoints.listing import MOST_NAMES
 from healthd.checkpoints.step_names import is_temporary
-from healthd.checkpoints.steps import MOST_NAMES, Candidate, find
+from healthd.checkpoints.steps import Candidate, find
 from healthd.checkpoints.stores.urls import Location, store_of
 
 MOST_FOLDERS = 200
