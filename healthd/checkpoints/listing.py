@@ -10,7 +10,7 @@ from functools import lru_cache
 from healthd.checkpoints.formats import Format, recognises
 from healthd.checkpoints.formats.custom import Custom
 from healthd.checkpoints.formats.lightning import is_last, read_step
-from healthd.checkpoints.step_names import final_name, is_temporary, parse_step
+from healthd.checkpoints.step_names import final_name, is_temporary, number_of
 from healthd.checkpoints.stores.store import Name
 from healthd.checkpoints.stores.urls import Location, store_of
 from healthd.checkpoints.tree import kind_of
@@ -37,8 +37,8 @@ class Listing:
     """The steps of what has none in its name, by that name."""
 
     def step_of(self, name: str) -> int | None:
-        """The step that it has, or will have when it is finished."""
-        return self.inside.get(name) if is_last(name) else parse_step(final_name(name))
+        """The step that it has, or will have when it is finished, however large."""
+        return self.inside.get(name) if is_last(name) else number_of(final_name(name))
 
     def owns(self, name: str) -> bool:
         """Whether the declared format or any other has files of this name."""
@@ -75,7 +75,7 @@ def _matters(kind: str) -> bool:
     """Whether a file or folder with a name of this kind belongs to a checkpoint, or says something about one."""
     if kind == MODEL_CONFIG or kind.endswith(UNFINISHED) or is_last(kind) or recognises(kind):
         return True
-    return parse_step(final_name(kind)) is not None
+    return number_of(final_name(kind)) is not None
 
 
 def _is_declared(declared: Format, name: str) -> bool:

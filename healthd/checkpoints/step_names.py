@@ -8,6 +8,8 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
+from healthd.core.untrusted import LARGEST_STEP
+
 _WORDS = (
     r"(?:global_?)?steps?",
     r"iter(?:ation)?s?|it|batch|ba",
@@ -15,9 +17,9 @@ _WORDS = (
     r"epoch|ep",
 )
 """Words before a step number. An earlier row wins in a name such as `epoch=1-step=500`."""
-_NUMBERS = [re.compile(rf"(?:^|[-_.=])(?:{words})[-_.=]?(\d{{1,18}})(?=$|[-_.=])", re.IGNORECASE) for words in _WORDS]
+_NUMBERS = [re.compile(rf"(?:^|[-_.=])(?:{words})[-_.=]?(\d+)(?=$|[-_.=])", re.IGNORECASE) for words in _WORDS]
 _BEFORE_WORD = re.compile(
-    r"(?:^|[-_.=])(\d{1,18})[-_]?(?:epochs?|(?:global_?)?steps?|iter(?:ation)?s?)(?=$|[-_.=])", re.IGNORECASE
+    r"(?:^|[-_.=])(\d+)[-_]?(?:epochs?|(?:global_?)?steps?|iter(?:ation)?s?)(?=$|[-_.=])", re.IGNORECASE
 )
 """A number before its word, such as `9epoch` or `rl_model_500_steps`."""
 _COUNTING = (_NUMBERS[0], _NUMBERS[1], _NUMBERS[3], _BEFORE_WORD)
@@ -35,7 +37,7 @@ _NOT_SAVED_BY_TRAINERS = re.compile(
     re.IGNORECASE,
 )
 """The suffix of a log, a picture, a table, a program, an export: files that lie beside checkpoints."""
-_IN_SERIES = re.compile(r"(?<![^\W_])(?<!\.)\d{1,18}(?![\d.])")
+_IN_SERIES = re.compile(r"(?<![^\W_])(?<!\.)\d+(?![\d.])")
 """A number by itself: not that of `resnet50`, nor of 0.9999."""
 _OF_A_PART = re.compile(
     r"(?<![A-Za-z])(?:rank|shard|part|piece|chunk|proc(?:ess)?|worker|node|host|gpu|device|[tpdme]p|layer|expert|local|states?|of|seed"
@@ -44,7 +46,7 @@ _OF_A_PART = re.compile(
 )
 """Words before the number of a part of one checkpoint."""
 _WHOLE = re.compile(rf"(?:(?:{'|'.join(_WORDS)})[-_.=]?)?\d{{1,18}}", re.IGNORECASE)
-_BARE = re.compile(r"\d{1,18}")
+_BARE = re.compile(r"\d+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.=+-]+")
 _SHARD = re.compile(r"-of-\d", re.IGNORECASE)
 _ALONE = re.compile(
@@ -60,7 +62,16 @@ _TEMPORARY = re.compile(
 
 def parse_step(name: str) -> int | None:
     """
-    The step number in a checkpoint name, such as `checkpoint-500` or `0000500`. None when there is none.
+    The step number in a checkpoint name, such as `checkpoint-500` or `0000500`. None when there is none, or one that is
+    too large for a step.
+    """
+    step = number_of(name)
+    return step if step is not None and step <= LARGEST_STEP else None
+
+
+def number_of(name: str) -> int | None:
+    """
+    The number in a checkpoint name that stands for the step, however large it is.
 
     Of a name with an epoch and a number, such as `checkpoint_3_1200`: `EPOCH` for each epoch, and the number.
     """

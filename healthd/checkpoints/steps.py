@@ -8,7 +8,7 @@ Text pointers (`latest`, `latest_checkpointed_iteration.txt`) are hints of the w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from healthd.checkpoints.bundles import bundles, lost_optimizers
 from healthd.checkpoints.formats import Format, recognises
@@ -24,12 +24,15 @@ from healthd.checkpoints.step_names import (
     may_be_saved,
     names_step,
     natural,
+    number_of,
     parse_step,
     series,
 )
 from healthd.checkpoints.stores.urls import Location, store_of
+from healthd.core.untrusted import LARGEST_STEP
 
 _DECLARE = "declare a layout (docs/checkpoints.md)"
+_TOO_LARGE = "its number is too large for a step, which has at most 18 digits; a time in nanoseconds has more"
 UNKNOWN_STEP = -1
 """The step of a checkpoint whose name gives no step."""
 
@@ -45,7 +48,7 @@ class Candidate:
     beside: tuple[str, ...] = ()
     """The files that form the checkpoint, when *path* only names their group."""
     is_undeclared: bool = False
-    """Only a declared layout can make it one that loads; *unfinished* says why."""
+    """Only its user can make it one that loads, as by a declared layout; *unfinished* says why."""
 
 
 def steps(root: Location, declared: Format | None = None) -> list[Candidate]:
@@ -76,7 +79,7 @@ def find(root: Location, declared: Format | None = None, *, most: int = MOST_NAM
         return _bundle_at(root)
     except NotADirectoryError:
         return _bundle_at(root) or [Candidate(path=root, step=_known_step(root.name))]
-    return sorted(_of_folder(listing), key=_newness, reverse=True)
+    return sorted(map(_within_limit, _of_folder(listing)), key=_newness, reverse=True)
 
 
 def _bundle_at(path: Location) -> list[Candidate]:
@@ -106,6 +109,12 @@ def _of_folder(listing: Listing) -> list[Candidate]:
     return found or [*named, *_of_no_format(listing, named)]
 
 
+def _within_limit(candidate: Candidate) -> Candidate:
+    if candidate.step <= LARGEST_STEP:
+        return candidate
+    return replace(candidate, step=UNKNOWN_STEP, unfinished=_TOO_LARGE, is_undeclared=True)
+
+
 def _declared(listing: Listing, layout: Custom) -> list[Candidate]:
     """The steps whose names the user declared, or the root itself when its own name is a step."""
     root, steps = listing.root, {name: layout.step_of(name) for name in listing.names}
@@ -119,7 +128,7 @@ def _declared(listing: Listing, layout: Custom) -> list[Candidate]:
 def _named(listing: Listing) -> list[Candidate]:
     """The bundles of files that belong together, and the other files and folders, by the words in their names."""
     done = [name for name in listing.names if recognises(name) and not is_temporary(name)]
-    lost = lost_optimizers(name for name in done if parse_step(name.rpartition(".")[0]) is not None)
+    lost = lost_optimizers(name for name in done if number_of(name.rpartition(".")[0]) is not None)
     together = [
         Candidate(
             path=listing.root / path,
@@ -128,7 +137,7 @@ def _named(listing: Listing) -> list[Candidate]:
             unfinished=f"not finished: no {lost[path]}, which other steps have" if path in lost else "",
         )
         for path, files in bundles(done).items()
-        if (step := parse_step(path)) is not None
+        if (step := number_of(path)) is not None
     ]
     members = {name for bundle in together for name in bundle.beside}
     alone = [
@@ -182,7 +191,7 @@ def _whole(listing: Listing) -> list[Candidate]:
     its path can be loaded. Empty when no format knows a name in it.
     """
     root, names = listing.root, listing.names
-    owned = [name for name in filter(listing.owns, names) if not names[name].is_folder or parse_step(name) is None]
+    owned = [name for name in filter(listing.owns, names) if not names[name].is_folder or number_of(name) is None]
     done = [name for name in owned if not is_temporary(name)]
     is_folder = MODEL_CONFIG in names or parse_step(root.name) is not None  # a Hugging Face model, or a step
     if not is_folder and len(done) == 1 and loads_alone(done[0]) and not names[done[0]].is_folder:
@@ -205,7 +214,7 @@ def _of_no_format(listing: Listing, named: Sequence[Candidate]) -> list[Candidat
         )
         for name in listing.files()
         if may_be_saved(name) and not (listing.owns(name) or is_last(name))
-        if (step := parse_step(name)) is not None and step not in known
+        if (step := number_of(name)) is not None and step not in known
     ]
 
 

@@ -240,6 +240,23 @@ def test_a_saved_step_of_no_known_format_is_not_overlooked_where_a_known_one_is_
     assert (refused.step, refused.is_undeclared) == (30, True)
 
 
+NANOSECONDS = (1795864772123456789, 1795864999123456789)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["step-{}/model.pt", "{}/model.pt", "ckpt-{}.pt", "llama-{}.pt", "step-{}.dat", "ckpt-{}.index"]
+)
+def test_a_number_that_is_too_large_for_a_step_is_named_as_such(tmp_path: Path, pattern: str) -> None:
+    """Such as a time in nanoseconds. A run must not begin at step 0 beside them without a word."""
+    found = find(fill(tmp_path, *map(pattern.format, NANOSECONDS)))
+
+    assert [candidate.path.name for candidate in found] == [
+        pattern.format(time).partition("/")[0].removesuffix(".index") for time in NANOSECONDS[::-1]
+    ]
+    assert {(candidate.step, candidate.is_undeclared) for candidate in found} == {(UNKNOWN_STEP, True)}
+    assert "at most 18 digits" in found[0].unfinished
+
+
 @pytest.mark.parametrize("layout", ["marked:DONE", '{files: ["part-*.pt"]}'])
 def test_files_of_a_layout_that_describes_one_step_may_have_any_numbers(tmp_path: Path, layout: str) -> None:
     root = fill(tmp_path, "part-a-10.pt", "part-a-30.pt", "DONE")
