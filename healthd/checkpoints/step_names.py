@@ -32,11 +32,11 @@ from epoch to epoch or begins anew, the later save has the higher step."""
 _NOT_SAVED_BY_TRAINERS = re.compile(
     r"\.(?:log|out|err|txt|md|rst|html?|pdf|jsonl?|csv|tsv|ya?ml|toml|ini|cfg|conf|lock|pid|sock|sha\d+|md5|sig|diff|patch"
     r"|bak|old|orig|swp|png|jpe?g|gif|svg|webp|bmp|tiff?|mp[34]|wav|flac|ogg|avi|webm|pyc?|ipynb|sh|cu|c|cc|cpp|h"
-    r"|onnx|gguf|tflite|engine|mlmodel|pb(?:txt)?|tfevents\S*|parquet|arrow|db|sqlite3?|prof|trace|link|url)"
+    r"|tfrecords?|mds|onnx|gguf|tflite|engine|mlmodel|pb(?:txt)?|tfevents\S*|parquet|arrow|db|sqlite3?|prof|trace|link|url)"
     r"(?:\.(?:gz|zst|xz|bz2|zip))?$",
     re.IGNORECASE,
 )
-"""The suffix of a log, a picture, a table, a program, an export: files that lie beside checkpoints."""
+"""The suffix of a log, a picture, a table, data, a program, an export: files that lie beside checkpoints."""
 _IN_SERIES = re.compile(r"(?<![^\W_])(?<!\.)\d+(?![\d.])")
 """A number by itself: not that of `resnet50`, nor of 0.9999."""
 _OF_A_PART = re.compile(
@@ -54,6 +54,7 @@ _ALONE = re.compile(
     re.IGNORECASE,
 )
 """The suffix of a file that can be loaded by itself. An index, a manifest or one of many pieces cannot."""
+_SUFFIXES = re.compile(r"(?:\.[A-Za-z]\w*)+$")
 _TEMPORARY = re.compile(
     r"^\.|^tmp[-_.]|~$|-unfinished$|\.orbax-checkpoint-tmp|[-_.](?:tmp|temp|partial|part|incomplete|inprogress|writing|staging)(?=$|[-_.])",
     re.IGNORECASE,
@@ -117,8 +118,8 @@ def series(names: Iterable[str]) -> list[dict[str, int]]:
     Numbers that follow each other (0, 1, 2) are those of ranks or parts.
     """
     rows: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-    for name in filter(loads_alone, names):
-        stem = _ALONE.sub("", name)
+    for name in names:
+        stem = (_ALONE if loads_alone(name) else _SUFFIXES).sub("", name)
         last = next(reversed(list(_IN_SERIES.finditer(stem))), None)
         if last is not None and not _OF_A_PART.search(stem[: last.start()]):
             rows[stem[: last.start()], name[last.end() :]][name] = int(last[0])

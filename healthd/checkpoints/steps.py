@@ -31,7 +31,7 @@ from healthd.checkpoints.step_names import (
 from healthd.checkpoints.stores.urls import Location, store_of
 from healthd.core.untrusted import LARGEST_STEP
 
-_DECLARE = "declare a layout (docs/checkpoints.md)"
+DECLARE = "declare a layout (docs/checkpoints.md)"
 _TOO_LARGE = "its number is too large for a step, which has at most 18 digits; a time in nanoseconds has more"
 UNKNOWN_STEP = -1
 """The step of a checkpoint whose name gives no step."""
@@ -163,10 +163,10 @@ def _numbered(listing: Listing) -> list[Candidate]:
     """
     if isinstance(listing.declared, Custom | Marked):
         return []
-    rows = series(filter(listing.owns, listing.files()))
+    rows = series(name for name in listing.files() if loads_alone(name) and listing.owns(name))
     if len(rows) > 1:
         some = ", ".join(min(row) for row in rows[:3])
-        why = f"each step seems to have several files here ({some}), and none says which belong together: {_DECLARE}"
+        why = f"each step seems to have several files here ({some}), and none says which belong together: {DECLARE}"
         return [Candidate(path=listing.root, step=UNKNOWN_STEP, unfinished=why, is_undeclared=True)]
     return [Candidate(path=listing.root / name, step=step) for row in rows for name, step in row.items()]
 
@@ -209,7 +209,7 @@ def _of_no_format(listing: Listing, named: Sequence[Candidate]) -> list[Candidat
         Candidate(
             path=listing.root / name,
             step=step,
-            unfinished=f"no known checkpoint format has files with such a name ({name}): {_DECLARE}",
+            unfinished=f"no known checkpoint format has files with such a name ({name}): {DECLARE}",
             is_undeclared=True,
         )
         for name in listing.files()

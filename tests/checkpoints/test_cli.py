@@ -95,6 +95,16 @@ def test_a_place_without_any_valid_is_reported_with_the_reason(
         assert capsys.readouterr().err == f"healthd: no valid checkpoint at {tmp_path / name}{reason}\n"
 
 
+def test_files_that_may_be_checkpoints_are_named_where_there_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in (10, 20, 30):
+        (tmp_path / f"snap-{step}.dat").touch()
+
+    assert call("latest", tmp_path) == 3
+    assert "snap-30.dat and 2 more numbered files may be checkpoints" in capsys.readouterr().err
+
+
 def test_list_judges_every_step(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("list", root, "--json") == 0
 

@@ -24,6 +24,7 @@ from healthd.checkpoints.latest import (
     misplaced,
     verify,
 )
+from healthd.checkpoints.lookalikes import lookalike
 from healthd.checkpoints.pointers import misled
 from healthd.checkpoints.step_names import parse_step
 from healthd.checkpoints.steps import find
@@ -244,11 +245,12 @@ def _why_none(path: Location) -> str:
     try:
         if next(iter(store_of(path).names(path)), None) is None:
             return ": there is nothing in it"
+        seen = lookalike(path)
     except FileNotFoundError:
         return ": there is nothing of that name"
     except OSError:
         return ""
-    return ""
+    return f": {seen.unfinished}" if seen else ""
 
 
 def _location(text: str) -> Location:

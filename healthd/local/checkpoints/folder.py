@@ -9,6 +9,7 @@ One poll costs one stat a second. Names are read only when the folder has change
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -19,6 +20,7 @@ from typing import NamedTuple
 import structlog
 
 from healthd.checkpoints.formats import UnknownFormat, declared
+from healthd.checkpoints.lookalikes import lookalike
 from healthd.checkpoints.steps import Candidate, find
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError
@@ -34,6 +36,7 @@ log = structlog.get_logger(__name__)
 POLL_EVERY = timedelta(seconds=1)
 LONGEST_POLL = 10.0
 """Seconds. Only the poll waits for a file server that hangs."""
+_NUMBERS = re.compile(r"\d+")
 GONE = "it was there, and is not any more: was it moved or deleted, or is its file system not mounted?"
 
 
@@ -50,7 +53,7 @@ class PollResult(NamedTuple):
     The result of one poll.
 
     *stamp* is None when the folder does not exist. *newest* is the newest checkpoint by name, if names were read, and
-    *undeclared* a newer one that loads only if its layout is declared.
+    *undeclared* a newer one that loads only if its layout is declared, or a file that may be one.
     """
 
     stamp: FolderStamp | None
@@ -67,7 +70,7 @@ class CheckpointFolder:
         self._format = format
         self._first: FolderStamp | None = None
         self._last: FolderStamp | None = None
-        self._warned = False
+        self._warned: set[str] = set()
         self._begun = asyncio.Event()
         self._polling: asyncio.Task[PollResult] | None = None
         """A poll that the file server has not answered yet. No other poll starts before it ends."""
@@ -107,15 +110,21 @@ class CheckpointFolder:
         if result.stamp is not None:
             self._first = self._first or result.stamp
             self._last = result.stamp
-        if result.undeclared is not None and not self._warned:
-            self._warned = True
-            log.warning("checkpoint.undeclared", path=str(result.undeclared.path), why=result.undeclared.unfinished)
+        if result.undeclared is not None:
+            self._warn_once(result.undeclared)
         if result.newest is None:
             return
         seen = remembered(self.seen, result.newest.step, str(result.newest.path))
         if seen != self.seen:
             self.seen = seen
             log.debug("checkpoint.seen", path=seen.path, step=seen.step)
+
+    def _warn_once(self, undeclared: Candidate) -> None:
+        """Once, and not at each save: reasons differ by the numbers of steps."""
+        reason = _NUMBERS.sub("", undeclared.unfinished)
+        if reason not in self._warned:
+            self._warned.add(reason)
+            log.warning("checkpoint.undeclared", path=str(undeclared.path), why=undeclared.unfinished)
 
     @property
     def changed_ns(self) -> int:
@@ -182,7 +191,8 @@ def poll(folder: Path, format: str, last: FolderStamp | None) -> PollResult:  # 
         found = find(folder, wanted)
         newest = next((candidate for candidate in found if not candidate.unfinished), None)
         newer = found[: found.index(newest)] if newest else found
-        return PollResult(stamp, newest, next((candidate for candidate in newer if candidate.is_undeclared), None))
+        undeclared = next((candidate for candidate in newer if candidate.is_undeclared), None)
+        return PollResult(stamp, newest, undeclared if found else lookalike(folder))
     return PollResult(stamp)
 
 

@@ -66,6 +66,34 @@ async def test_a_save_that_no_format_knows_is_reported_once_while_the_run_goes_o
     assert sentence(warning).startswith(f"a restart could not resume from {warning['path']}: no known")
 
 
+async def test_files_that_may_be_checkpoints_are_reported_and_do_not_keep_a_run_from_step_0(tmp_path: Path) -> None:
+    """Data may lie there as well, so the run is not refused."""
+    watch = await watched(tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    with capture_logs() as logs:
+        for step in (10, 20, 30):
+            (tmp_path / "out" / f"snap-{step}.dat").write_text("x")
+            await watch.poll()
+
+    [warning] = [each for each in logs if each["event"] == "checkpoint.undeclared"]
+    assert warning["path"] == str(tmp_path / "out" / "snap-20.dat")
+    assert "snap-20.dat and 1 more numbered files may be checkpoints" in sentence(warning)
+    assert await why_none(watch, tmp_path / "out") == ""
+
+
+async def test_a_warning_of_data_does_not_hide_that_of_a_save(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    for name in ("tokens-10.dat", "tokens-20.dat"):
+        (tmp_path / "out" / name).write_text("x")
+    with capture_logs() as logs:
+        watch = await watched(tmp_path / "out")
+        (tmp_path / "out" / "step-10.weights").write_text("x")
+        await watch.poll()
+
+    warned = [Path(each["path"]).name for each in logs if each["event"] == "checkpoint.undeclared"]
+    assert warned == ["tokens-20.dat", "step-10.weights"]
+
+
 async def test_what_is_older_than_a_checkpoint_that_loads_is_not_warned_of(tmp_path: Path) -> None:
     save(tmp_path / "out", 5)
     (tmp_path / "out" / "model-4.weights").write_text("x")
