@@ -1,5 +1,5 @@
 """
-Whether a rank failed because it could not write: its last output says so, or a folder that it writes to is full or
+Whether a rank failed because it could not save: its last output says so, or a folder that it writes to is full or
 read-only.
 
 That is no fault of the loaded checkpoint, and a restart does not repair it: a person must know.
@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from healthd.checkpoints.step_names import final_name, parse_step
 from healthd.core.printable import printable
 from healthd.core.recovery.faults import DISK_FULL, NOT_WRITABLE
 from healthd.local.processes.pods import RankExit
@@ -27,12 +28,14 @@ NEXT_TO_NOTHING = 1 << 20
 
 
 class _Obstacle(NamedTuple):
-    """Why nothing can be written, and how output of programs names it. Only what never comes of a read is named."""
+    """Why nothing can be written, and how output of programs names it."""
 
     reason: str
     what: str
     way_out: str
     words: re.Pattern[str]
+    comes_of_reads: bool = False
+    """Whether a checkpoint that cannot be read has the same words."""
 
 
 _FULL = _Obstacle(
@@ -51,6 +54,43 @@ _SHUT = _Obstacle(
     "make it writable, or save elsewhere",
     re.compile(rf"read-only file system|\bEROFS\b|\[Errno {errno.EROFS}\]", re.IGNORECASE),
 )
+_BROKEN = _Obstacle(
+    NOT_WRITABLE,
+    "it cannot write",
+    "repair the disk or its file server, or save elsewhere",
+    re.compile(
+        rf"input/output error|stale (?:NFS )?file handle|\bEIO\b|\bESTALE\b|\[Errno (?:{errno.EIO}|{errno.ESTALE})\]",
+        re.IGNORECASE,
+    ),
+    comes_of_reads=True,
+)
+_QUOTED_PATH = re.compile(r"""['"‘`]([^'"‘’`]*/[^'"‘’`]*)['"’]""")
+
+
+class RankFiles(NamedTuple):
+    """What a rank writes, and what it has loaded."""
+
+    folders: tuple[Path, ...] = ()
+    """Where it saves. Empty when that is not known."""
+    loaded: Path | None = None
+    cwd: Path = Path("/")
+
+    def named_in(self, line: str) -> list[Path]:
+        """The paths that *line* quotes."""
+        return [Path(os.path.normpath(self.cwd / path)) for path in _QUOTED_PATH.findall(line)]
+
+    def is_saved(self, path: Path) -> bool:
+        """Whether it is in one of the folders."""
+        return any(path.is_relative_to(folder) for folder in self.folders)
+
+    def is_of_another_step(self, path: Path) -> bool:
+        """Whether it is of a step in one of the folders that is not the loaded one."""
+        below = next((path.relative_to(folder) for folder in self.folders if path.is_relative_to(folder)), Path())
+        step = parse_step(final_name(below.parts[0])) if below.parts else None
+        return step is not None and (self.loaded is None or step != parse_step(self.loaded.name))
+
+
+NOT_KNOWN = RankFiles()
 
 
 class DiskReading(NamedTuple):
@@ -69,16 +109,29 @@ def may_be_for_want_of_room(ending: RankExit) -> bool:
     return ending.reason == "Error" and ending.exit_code != 0 and not ending.signal
 
 
-def blame_disk(ending: RankExit, reading: DiskReading) -> RankExit:
-    """*ending* of a rank, with the disk as its cause where *reading* names one. Pure."""
-    for obstacle, folders in ((_SHUT, reading.shut), (_FULL, reading.full)):
+def blame_disk(ending: RankExit, reading: DiskReading, files: RankFiles = NOT_KNOWN) -> RankExit:
+    """*ending* of a rank, with the disk as its cause where *reading* names one that keeps it from its *files*. Pure."""
+    for obstacle, folders in ((_SHUT, reading.shut), (_FULL, reading.full), (_BROKEN, ())):
         lines = reversed(reading.words.splitlines())
-        error_line = next((line.strip() for line in lines if obstacle.words.search(line)), "")
+        error_line = next((line.strip() for line in lines if _keeps_from_saving(obstacle, line, files)), "")
         if folders or error_line:
             why = "; ".join(folders) or f'its last words were "{printable(error_line)[:LONGEST_QUOTE]}"'
             message = f"{obstacle.what}: {why}: {obstacle.way_out}; no process of it is left"
             return replace(ending, reason=obstacle.reason, message=message)
     return ending
+
+
+def _keeps_from_saving(obstacle: _Obstacle, line: str, files: RankFiles) -> bool:
+    """
+    Whether *line* says that nothing can be saved. Where it names a path, only one of a save counts: a cache that cannot
+    be written says nothing about the checkpoint, which may be at fault for the end all the same.
+    """
+    if not obstacle.words.search(line):
+        return False
+    named = files.named_in(line)
+    if obstacle.comes_of_reads:
+        return any(map(files.is_of_another_step, named))
+    return not (named and files.folders) or any(map(files.is_saved, named))
 
 
 def read_disks(log: Path | None, began_at: int, folders: Iterable[Path]) -> DiskReading:

@@ -30,7 +30,14 @@ from healthd.core.patches import diff
 from healthd.core.printable import printable
 from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
 from healthd.local.environment import gpus_env, gpus_of_gang, inherited, own_env, threads_env, world_of
-from healthd.local.processes.disk import DiskReading, blame_disk, may_be_for_want_of_room, read_disks
+from healthd.local.processes.disk import (
+    NOT_KNOWN,
+    DiskReading,
+    RankFiles,
+    blame_disk,
+    may_be_for_want_of_room,
+    read_disks,
+)
 from healthd.local.processes.marks import find_processes
 from healthd.local.processes.oom import READ_WITHIN, OomKills, Suspect, blamed, read_oom_kills
 from healthd.local.processes.output import Terminal, open_log
@@ -93,6 +100,7 @@ class _Member:
     """When its end was first seen."""
     ending: RankExit | None = None
     """Its end as reported. It is judged once."""
+    files: RankFiles = NOT_KNOWN
     disk: asyncio.Task[DiskReading] | None = None
     """The check of its last output and of the disks that it writes to."""
     linger: timedelta = timedelta(0)
@@ -149,6 +157,7 @@ class ProcessRunner:
         self._one_cycle = asyncio.Lock()
         self._oom = OomKills.here()
         self._written = (*([saves_in] if saves_in else []), log_dir)
+        self._saved = (*self._written, *(folder.resolve() for folder in self._written))  # ranks may name either path
 
     async def run(self) -> None:
         """Keep the processes equal to the pods until cancelled. Call `shutdown` afterwards."""
@@ -258,7 +267,7 @@ class ProcessRunner:
             return ending
         if member.disk is None:
             member.disk = asyncio.create_task(self._read_disks(member), name="look at disks")
-        return blame_disk(ending, member.disk.result()) if member.disk.done() else None
+        return blame_disk(ending, member.disk.result(), member.files) if member.disk.done() else None
 
     async def _read_disks(self, member: _Member) -> DiskReading:
         """Check the disks, with a timeout: healthd does not wait for a file server that hangs."""
@@ -327,6 +336,8 @@ class ProcessRunner:
             container = pod.spec.containers[0]
             argv = [*container.command, *container.args]
             cwd = container.working_dir or str(Path.cwd())
+            loaded = Path(env["HEALTHD_RESUME_FROM"]) if "HEALTHD_RESUME_FROM" in env else None
+            member.files = RankFiles(self._saved, loaded, Path(cwd))
             member.linger = timedelta(seconds=pod.spec.termination_grace_period_seconds)
             member.rank.start(RankCommand(argv=argv, env=env, cwd=cwd, output=output), linger=member.linger)
         finally:

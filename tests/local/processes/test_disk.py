@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from healthd.core.recovery.faults import DISK_FULL, NOT_WRITABLE
-from healthd.local.processes.disk import DiskReading, blame_disk, may_be_for_want_of_room, read_disks
+from healthd.local.processes.disk import DiskReading, RankFiles, blame_disk, may_be_for_want_of_room, read_disks
 from healthd.local.processes.pods import RankExit
 
 FAILED = RankExit(exit_code=1, reason="Error", message="exit code 1; no process of it is left")
@@ -122,3 +122,77 @@ def test_a_rank_that_could_not_write_says_where_or_what_it_said(shut: tuple[str,
 @pytest.mark.parametrize("words", ["OSError: [Errno 5] Input/output error", "PermissionError: [Errno 13] 'out/step-5'"])
 def test_an_error_that_also_comes_of_reading_a_checkpoint_says_nothing_of_writing(words: str) -> None:
     assert blame_disk(FAILED, DiskReading(words)) == FAILED
+
+
+AT_STEP_10 = RankFiles(folders=(Path("/run/out"),), loaded=Path("/run/out/step-10"), cwd=Path("/run"))
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("OSError: [Errno 30] Read-only file system: '/run/out/step-15/model.pt'", NOT_WRITABLE),
+        ("OSError: [Errno 30] Read-only file system: 'out/step-15'", NOT_WRITABLE),
+        ("cp: cannot create regular file '/run/out/x': Read-only file system", NOT_WRITABLE),
+        ("OSError: [Errno 28] No space left on device: '/tmp/a/step.pt' -> '/run/out/step-15.pt'", DISK_FULL),
+        ("OSError: [Errno 28] No space left on device", DISK_FULL),
+        ('IoError(Os { code: 28, kind: StorageFull, message: "No space left on device" })', DISK_FULL),
+    ],
+)
+def test_what_keeps_a_rank_from_saving_is_blamed(words: str, reason: str) -> None:
+    ending = blame_disk(FAILED, DiskReading(words), AT_STEP_10)
+
+    assert ending.reason == reason
+    assert f'its last words were "{words}"' in ending.message
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "OSError: [Errno 30] Read-only file system: '/root/.cache/triton'",
+        "OSError: [Errno 30] Read-only file system: 'outer/step-15'",
+        "mkdir: cannot create directory ‘/root/.cache’: Read-only file system",
+        "OSError: [Errno 28] No space left on device: '/run/out/../cache/x'",
+    ],
+)
+def test_a_cache_that_cannot_be_written_says_nothing_of_a_save(words: str) -> None:
+    """The loaded checkpoint may be what the rank failed of."""
+    assert blame_disk(FAILED, DiskReading(words), AT_STEP_10) == FAILED
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "OSError: [Errno 5] Input/output error: '/run/out/step-15/model.pt'",
+        "OSError: [Errno 5] Input/output error: '/run/out/step-15.tmp' -> '/run/out/step-15'",
+        "OSError: [Errno 116] Stale file handle: 'out/step-15'",
+    ],
+)
+def test_a_disk_that_fails_under_a_save_is_blamed(words: str) -> None:
+    ending = blame_disk(FAILED, DiskReading(words), AT_STEP_10)
+
+    assert ending.reason == NOT_WRITABLE
+    assert "repair the disk or its file server" in ending.message
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "OSError: [Errno 5] Input/output error: '/run/out/step-10/model.pt'",
+        "OSError: [Errno 5] Input/output error: '/run/out/step-10'",
+        "OSError: [Errno 5] Input/output error: '/run/out/step10-rank1.pt'",
+        "OSError: [Errno 5] Input/output error: '/run/out/latest.pt'",
+        "OSError: [Errno 5] Input/output error: '/run/out'",
+        "OSError: [Errno 5] Input/output error: '/data/step-15/tokens.bin'",
+        'Os { code: 5, kind: Uncategorized, message: "Input/output error" }',
+    ],
+)
+def test_a_disk_that_may_fail_under_the_loaded_checkpoint_leaves_it_doubted(words: str) -> None:
+    """An older one may be on blocks that can be read."""
+    assert blame_disk(FAILED, DiskReading(words), AT_STEP_10) == FAILED
+
+
+def test_after_a_fresh_start_each_step_is_one_that_was_saved() -> None:
+    files = AT_STEP_10._replace(loaded=None)
+    words = "OSError: [Errno 5] Input/output error: '/run/out/step-10'"
+
+    assert blame_disk(FAILED, DiskReading(words), files).reason == NOT_WRITABLE

@@ -284,6 +284,27 @@ async def test_a_rank_has_its_own_environment_on_top_of_healthds(cluster: Embedd
     assert not [line for line in printed if line.startswith(("HEALTHD_RESUME_FROM", "HEALTHD_SHIM_OF"))]
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        ("OSError(5, 'Input/output error', 'out/step-15')", "NotWritable"),
+        ("OSError(5, 'Input/output error', 'out/step-10')", "Error"),
+        ("OSError(30, 'Read-only file system', '/root/.cache/triton')", "Error"),
+    ],
+)
+async def test_what_a_rank_could_not_write_counts_where_it_saves(
+    cluster: EmbeddedCluster, tmp_path: Path, error: str, reason: str
+) -> None:
+    loaded = EnvVar(name="HEALTHD_RESUME_FROM", value=str(tmp_path / "out/step-10"))
+    container = Container(command=python(f"raise {error}"), env=[loaded], working_dir=str(tmp_path))
+    runner = ProcessRunner(
+        cluster, SystemClock(), log_dir=tmp_path / "logs", environ=os.environ, saves_in=tmp_path / "out"
+    )
+    async with in_background(runner):
+        await cluster.create(a_pod("rank", node="slot-0", index=0, container=container))
+        assert (await the_end_of(cluster)).reason == reason
+
+
 async def test_a_rank_sees_the_gpus_of_its_gang_as_soon_as_all_of_it_has_slots(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
