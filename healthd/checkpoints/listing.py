@@ -10,12 +10,12 @@ from functools import lru_cache
 from healthd.checkpoints.formats import Format, recognises
 from healthd.checkpoints.formats.custom import Custom
 from healthd.checkpoints.formats.lightning import is_last, read_step
+from healthd.checkpoints.formats.pretrained import CONFIGURATION
 from healthd.checkpoints.step_names import final_name, is_temporary, number_of
 from healthd.checkpoints.stores.store import Name
 from healthd.checkpoints.stores.urls import Location, store_of
 from healthd.checkpoints.tree import kind_of
 
-MODEL_CONFIG = "config.json"
 UNFINISHED = "-unfinished"
 """Stands beside a step under its name with this at the end, until the step is finished."""
 MOST_NAMES = 1_000_000
@@ -73,7 +73,7 @@ def _steps_inside(root: Location, names: Mapping[str, Name]) -> dict[str, int]:
 @lru_cache(_MOST_KINDS)
 def _matters(kind: str) -> bool:
     """Whether a file or folder with a name of this kind belongs to a checkpoint, or says something about one."""
-    if kind == MODEL_CONFIG or kind.endswith(UNFINISHED) or is_last(kind) or recognises(kind):
+    if kind == CONFIGURATION or kind.endswith(UNFINISHED) or is_last(kind) or recognises(kind):
         return True
     return number_of(final_name(kind)) is not None
 

@@ -15,7 +15,8 @@ from healthd.checkpoints.formats import Format, recognises
 from healthd.checkpoints.formats.custom import Custom
 from healthd.checkpoints.formats.lightning import is_last, times_saved_before
 from healthd.checkpoints.formats.marked import Marked
-from healthd.checkpoints.listing import MODEL_CONFIG, MOST_NAMES, UNFINISHED, Listing, read_listing
+from healthd.checkpoints.formats.pretrained import CONFIGURATION, model_in
+from healthd.checkpoints.listing import MOST_NAMES, UNFINISHED, Listing, read_listing
 from healthd.checkpoints.step_names import (
     follow,
     is_step,
@@ -164,8 +165,9 @@ def _numbered(listing: Listing) -> list[Candidate]:
     if isinstance(listing.declared, Custom | Marked):
         return []
     rows = series(name for name in listing.files() if loads_alone(name) and listing.owns(name))
-    if len(rows) > 1:
-        some = ", ".join(min(row) for row in rows[:3])
+    of_a_step = [*map(min, rows), *model_in(listing.names)]
+    if rows and len(of_a_step) > 1:
+        some = ", ".join(of_a_step[:3])
         why = f"each step seems to have several files here ({some}), and none says which belong together: {DECLARE}"
         return [Candidate(path=listing.root, step=UNKNOWN_STEP, unfinished=why, is_undeclared=True)]
     return [Candidate(path=listing.root / name, step=step) for row in rows for name, step in row.items()]
@@ -193,7 +195,7 @@ def _whole(listing: Listing) -> list[Candidate]:
     root, names = listing.root, listing.names
     owned = [name for name in filter(listing.owns, names) if not names[name].is_folder or number_of(name) is None]
     done = [name for name in owned if not is_temporary(name)]
-    is_folder = MODEL_CONFIG in names or parse_step(root.name) is not None  # a Hugging Face model, or a step
+    is_folder = CONFIGURATION in names or parse_step(root.name) is not None  # a Hugging Face model, or a step
     if not is_folder and len(done) == 1 and loads_alone(done[0]) and not names[done[0]].is_folder:
         return [Candidate(path=root / done[0], step=UNKNOWN_STEP)]
     return [Candidate(path=root, step=_known_step(root.name))] if owned else []

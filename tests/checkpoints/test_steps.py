@@ -223,6 +223,23 @@ def test_of_several_rows_of_numbered_files_none_is_chosen(tmp_path: Path) -> Non
     assert "declare a layout" in found.unfinished
 
 
+@pytest.mark.parametrize(
+    "weights", ["model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "model.fp16.safetensors"]
+)
+def test_numbered_files_beside_a_whole_model_may_be_parts_of_it(tmp_path: Path, weights: str) -> None:
+    fill(tmp_path, "config.json", weights, "expert_weights_3.pt", "expert_weights_7.pt")
+
+    [found] = find(tmp_path)
+
+    assert found.path == tmp_path
+    assert f"several files here (expert_weights_3.pt, {weights})" in found.unfinished
+
+
+@pytest.mark.parametrize("beside", ["config.json", "model.safetensors", "best.pt"])
+def test_a_configuration_or_other_weights_alone_do_not_hide_steps(tmp_path: Path, beside: str) -> None:
+    assert [candidate.step for candidate in steps(fill(tmp_path, beside, "llama-3.pt", "llama-7.pt"))] == [7, 3]
+
+
 @pytest.mark.parametrize("name", ["step-30.weights", "checkpoint-30.dat", "state_30.pkl", "step-30", "ckpt-30.pt.gz"])
 def test_a_saved_step_of_no_known_format_is_never_overlooked(tmp_path: Path, name: str) -> None:
     fill(tmp_path, "ckpt-10.pt", name)

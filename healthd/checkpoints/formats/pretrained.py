@@ -19,7 +19,7 @@ from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of
 
 LARGEST_JSON = 64 << 20
 """Bytes."""
-_CONFIGURATION = "config.json"
+CONFIGURATION = "config.json"
 _LATER = "generation_config.json"
 """Written after the configuration of the model. When it is torn, the loaders continue without it."""
 _NEEDED = re.compile(
@@ -31,6 +31,10 @@ _SHARD = re.compile(
     r"(?P<suffix>\.safetensors|\.bin)"
 )
 """A shard with the name that the libraries give it. They count from 1."""
+_WEIGHTS = re.compile(
+    r"(?:pytorch_|diffusion_pytorch_)?model(?:\.\w+)?(?:-\d{5}-of-\d{5})?(?:\.safetensors|\.bin)(?:\.index\.json)?"
+)
+"""A whole model, one of its shards or their index, with the name that the libraries give it."""
 _PYTHONS_OWN = ((b"NaN", b"0"), (b"Infinity", b"0"), (b"\\ud", b"\\u0"), (b"\\uD", b"\\u0"))
 """
 Values that only Python writes and reads as JSON (NaN and infinite losses, half a surrogate pair), and their
@@ -40,6 +44,11 @@ replacements. Texts may contain them, too, and stay texts.
 
 class _Model(msgspec.Struct):
     model_type: str
+
+
+def model_in(names: Collection[str]) -> list[str]:
+    """The weights of a model that is loaded by its folder, where *names* are directly in that."""
+    return sorted(filter(_WEIGHTS.fullmatch, names)) if CONFIGURATION in names else []
 
 
 def refuse_lost_index(tree: Tree, shards: Collection[str]) -> None:
@@ -74,17 +83,17 @@ def refuse_bad_configurations(tree: Tree, weights: Iterable[str]) -> None:
 def _refuse_lost_configuration(tree: Tree) -> None:
     """For a folder with the weights at its top."""
     has_later = _LATER in tree.entries
-    if _CONFIGURATION in tree.entries:
+    if CONFIGURATION in tree.entries:
         if has_later and not _names_a_model(tree):
-            raise Damaged(f"{_CONFIGURATION}: names no model_type, as every model has one that has a {_LATER}")
+            raise Damaged(f"{CONFIGURATION}: names no model_type, as every model has one that has a {_LATER}")
     elif has_later:
-        raise Damaged(f"{_CONFIGURATION}: missing; {_LATER} is there, which is written after it")
-    elif names_a_step(tree) and step_beside_has(tree, _CONFIGURATION):
-        raise Damaged(f"{_CONFIGURATION}: missing; a step beside has it (torn save, or being deleted?)")
+        raise Damaged(f"{CONFIGURATION}: missing; {_LATER} is there, which is written after it")
+    elif names_a_step(tree) and step_beside_has(tree, CONFIGURATION):
+        raise Damaged(f"{CONFIGURATION}: missing; a step beside has it (torn save, or being deleted?)")
 
 
 def _names_a_model(tree: Tree) -> bool:
-    raw = without_pythons_own(tree.read(_CONFIGURATION, at_most=LARGEST_JSON))
+    raw = without_pythons_own(tree.read(CONFIGURATION, at_most=LARGEST_JSON))
     try:
         return bool(msgspec.json.decode(raw, type=_Model).model_type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
