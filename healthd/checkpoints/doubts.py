@@ -7,7 +7,7 @@ A recovery does not use them: it has no better checkpoint, or it would have take
 from __future__ import annotations
 
 from healthd.checkpoints.encodings.safetensors_headers import parse_header, read_header
-from healthd.checkpoints.formats.zero_tails import Layout, describe, find_tail
+from healthd.checkpoints.formats.torch.zero_tails import Layout, describe, find_tail
 from healthd.checkpoints.stores.urls import Location
 from healthd.checkpoints.tree import Damaged, Tree, survey
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from healthd.checkpoints.cache import Cache, Proof
 from healthd.checkpoints.formats import FORMATS, Format, VerifyLevel, declared, recognises
-from healthd.checkpoints.formats.custom import Custom
-from healthd.checkpoints.formats.released import released
+from healthd.checkpoints.formats.layouts.custom import Custom
+from healthd.checkpoints.formats.layouts.released import released
 from healthd.checkpoints.members import fewer, members_of
 from healthd.checkpoints.nested import nested
 from healthd.checkpoints.steps import UNKNOWN_STEP, Candidate, find, newest_step, steps

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from healthd.checkpoints.formats import Format, recognises
-from healthd.checkpoints.formats.custom import Custom
-from healthd.checkpoints.formats.lightning import is_last, read_step
-from healthd.checkpoints.formats.pretrained import CONFIGURATION
+from healthd.checkpoints.formats.layouts.custom import Custom
+from healthd.checkpoints.formats.torch.pretrained import CONFIGURATION
+from healthd.checkpoints.formats.trainers.lightning import is_last, read_step
 from healthd.checkpoints.step_names import final_name, is_temporary, number_of
 from healthd.checkpoints.stores.store import Name
 from healthd.checkpoints.stores.urls import Location, store_of

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from healthd.checkpoints.bundles import bundles, lost_optimizers
 from healthd.checkpoints.formats import Format, recognises
-from healthd.checkpoints.formats.custom import Custom
-from healthd.checkpoints.formats.lightning import is_last, times_saved_before
-from healthd.checkpoints.formats.marked import Marked
-from healthd.checkpoints.formats.pretrained import CONFIGURATION, model_in
+from healthd.checkpoints.formats.layouts.custom import Custom
+from healthd.checkpoints.formats.layouts.marked import Marked
+from healthd.checkpoints.formats.torch.pretrained import CONFIGURATION, model_in
+from healthd.checkpoints.formats.trainers.lightning import is_last, times_saved_before
 from healthd.checkpoints.listing import MOST_NAMES, UNFINISHED, Listing, read_listing
 from healthd.checkpoints.step_names import (
     follow,

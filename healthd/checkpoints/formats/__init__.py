@@ -1,29 +1,34 @@
-"""The table of checkpoint formats. A new format is one module and one row."""
+"""
+The table of checkpoint formats. A new format is one module, in the folder of its family, and one row.
+
+A trainer's format says what stands around a model's files (`trainers/`), the others when those are whole (`torch/`,
+`arrays/`, `boosting/`): of a checkpoint all that are found in it have to hold. `layouts/`: what a user declares.
+"""
 
 from __future__ import annotations
 
-from healthd.checkpoints.formats.accelerate import Accelerate
-from healthd.checkpoints.formats.composer import Composer
-from healthd.checkpoints.formats.custom import BadDeclaration, parse_declaration
-from healthd.checkpoints.formats.deepspeed import DeepSpeed
-from healthd.checkpoints.formats.flax import Flax
+from healthd.checkpoints.formats.arrays.flax import Flax
+from healthd.checkpoints.formats.arrays.keras import Keras
+from healthd.checkpoints.formats.arrays.numpy_files import NumPy
+from healthd.checkpoints.formats.arrays.orbax import Orbax
+from healthd.checkpoints.formats.arrays.paddle import Paddle
+from healthd.checkpoints.formats.arrays.tensorflow import TensorFlow
+from healthd.checkpoints.formats.boosting.lightgbm import LightGBM
+from healthd.checkpoints.formats.boosting.xgboost import XGBoost
 from healthd.checkpoints.formats.format import Format, VerifyLevel
-from healthd.checkpoints.formats.keras import Keras
-from healthd.checkpoints.formats.lightgbm import LightGBM
-from healthd.checkpoints.formats.lightning import Lightning
-from healthd.checkpoints.formats.marked import Marked
-from healthd.checkpoints.formats.megatron import Megatron
-from healthd.checkpoints.formats.nemo import NeMo
-from healthd.checkpoints.formats.numpy_files import NumPy
-from healthd.checkpoints.formats.orbax import Orbax
-from healthd.checkpoints.formats.paddle import Paddle
-from healthd.checkpoints.formats.ray import Ray
-from healthd.checkpoints.formats.safetensors import Safetensors
-from healthd.checkpoints.formats.tensorflow import TensorFlow
-from healthd.checkpoints.formats.torch_dcp import TorchDcp
-from healthd.checkpoints.formats.torch_zip import TorchZip
-from healthd.checkpoints.formats.trainer import Trainer
-from healthd.checkpoints.formats.xgboost import XGBoost
+from healthd.checkpoints.formats.layouts.custom import BadDeclaration, parse_declaration
+from healthd.checkpoints.formats.layouts.marked import Marked
+from healthd.checkpoints.formats.torch.safetensors import Safetensors
+from healthd.checkpoints.formats.torch.torch_dcp import TorchDcp
+from healthd.checkpoints.formats.torch.torch_zip import TorchZip
+from healthd.checkpoints.formats.trainers.accelerate import Accelerate
+from healthd.checkpoints.formats.trainers.composer import Composer
+from healthd.checkpoints.formats.trainers.deepspeed import DeepSpeed
+from healthd.checkpoints.formats.trainers.lightning import Lightning
+from healthd.checkpoints.formats.trainers.megatron import Megatron
+from healthd.checkpoints.formats.trainers.nemo import NeMo
+from healthd.checkpoints.formats.trainers.ray import Ray
+from healthd.checkpoints.formats.trainers.trainer import Trainer
 
 __all__ = ["FORMATS", "Format", "UnknownFormat", "VerifyLevel", "declared", "recognises"]
 

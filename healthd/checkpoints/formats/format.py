@@ -1,5 +1,5 @@
 """
-The interface of every checkpoint format. A new format is one module beside this one and one row in `FORMATS`.
+The interface of every checkpoint format.
 """
 
 from __future__ import annotations

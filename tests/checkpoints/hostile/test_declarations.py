@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.formats import UnknownFormat, declared
-from healthd.checkpoints.formats.custom import parse_declaration
+from healthd.checkpoints.formats.layouts.custom import parse_declaration
 from tests.checkpoints.judge import MEMORY, SECONDS
 
 pytestmark = pytest.mark.slow

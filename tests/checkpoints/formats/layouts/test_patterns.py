@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from healthd.checkpoints.formats.patterns import Pattern
+from healthd.checkpoints.formats.layouts.patterns import Pattern
 
 NAMES = ["".join(letters) for length in range(6) for letters in product("a1/", repeat=length)]
 

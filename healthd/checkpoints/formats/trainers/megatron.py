@@ -15,8 +15,8 @@ from collections import defaultdict
 
 import msgspec
 
-from healthd.checkpoints.formats.agreement import refuse_other_steps
 from healthd.checkpoints.formats.format import VerifyLevel
+from healthd.checkpoints.formats.trainers.agreement import refuse_other_steps
 from healthd.checkpoints.torch_state import TorchState, open_state
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of
 

@@ -18,10 +18,10 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from healthd.checkpoints.encodings import zips
-from healthd.checkpoints.formats.compressed_pieces import ZSTD, verify_compressed
 from healthd.checkpoints.formats.format import VerifyLevel
-from healthd.checkpoints.formats.plain_objects import is_plain
-from healthd.checkpoints.formats.torch_zip import verify_archive
+from healthd.checkpoints.formats.torch.compressed_pieces import ZSTD, verify_compressed
+from healthd.checkpoints.formats.torch.plain_objects import is_plain
+from healthd.checkpoints.formats.torch.torch_zip import verify_archive
 from healthd.checkpoints.tree import Damaged, File, Tree, filename_of, folder_of, inside, read_at
 from healthd.checkpoints.workers import alone, for_each
 from healthd.pickles.read import BadPickle, Built, read_pickle

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from healthd.checkpoints.formats.deepspeed import DeepSpeed
+from healthd.checkpoints.formats.trainers.deepspeed import DeepSpeed
 from healthd.checkpoints.torch_state import open_state
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
 from healthd.checkpoints.workers import for_each

@@ -13,7 +13,7 @@ import sys
 
 from healthd.checkpoints.encodings import zips
 from healthd.checkpoints.formats.format import VerifyLevel
-from healthd.checkpoints.formats.torch_zip import verify_archive
+from healthd.checkpoints.formats.torch.torch_zip import verify_archive
 from healthd.checkpoints.tree import Damaged, File, read_at
 from healthd.checkpoints.workers import LARGE, alone
 

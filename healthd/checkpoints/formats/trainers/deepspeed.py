@@ -14,8 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from healthd.checkpoints.formats.agreement import refuse_other_steps
 from healthd.checkpoints.formats.format import VerifyLevel
+from healthd.checkpoints.formats.trainers.agreement import refuse_other_steps
 from healthd.checkpoints.torch_state import TorchState, open_state
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
 

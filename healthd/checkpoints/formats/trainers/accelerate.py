@@ -12,9 +12,9 @@ import re
 from functools import partial
 
 from healthd.checkpoints.formats.beside import older_steps, step_beside_has
-from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps, refuse_other_states
 from healthd.checkpoints.formats.format import VerifyLevel
-from healthd.checkpoints.formats.torch_zip import verify_file
+from healthd.checkpoints.formats.torch.torch_zip import verify_file
+from healthd.checkpoints.formats.trainers.hugging_face import has_model, has_optimizer, refuse_gaps, refuse_other_states
 from healthd.checkpoints.tree import Damaged, Tree, survey
 from healthd.checkpoints.workers import for_each
 

@@ -19,8 +19,8 @@ import msgspec
 from healthd.checkpoints.encodings.jsons import refuse_too_many_values
 from healthd.checkpoints.encodings.safetensors_headers import Tensor, judge_layout, parse_header, read_header
 from healthd.checkpoints.formats.format import VerifyLevel
-from healthd.checkpoints.formats.pretrained import refuse_bad_configurations, refuse_lost_index
-from healthd.checkpoints.formats.zero_tails import Layout, refuse_torn_end
+from healthd.checkpoints.formats.torch.pretrained import refuse_bad_configurations, refuse_lost_index
+from healthd.checkpoints.formats.torch.zero_tails import Layout, refuse_torn_end
 from healthd.checkpoints.tree import Damaged, Tree, folder_of, inside
 from healthd.checkpoints.workers import alone, for_each
 

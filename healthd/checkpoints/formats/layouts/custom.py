@@ -17,8 +17,8 @@ import msgspec
 import yaml
 
 from healthd.checkpoints.formats.format import VerifyLevel
-from healthd.checkpoints.formats.manifests import read_manifest, verify_manifest
-from healthd.checkpoints.formats.patterns import PLACE, Pattern
+from healthd.checkpoints.formats.layouts.manifests import read_manifest, verify_manifest
+from healthd.checkpoints.formats.layouts.patterns import PLACE, Pattern
 from healthd.checkpoints.tree import Damaged, Tree, filename_of
 
 LONGEST = 4096

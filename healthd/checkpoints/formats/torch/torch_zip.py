@@ -14,8 +14,8 @@ from functools import partial
 
 from healthd.checkpoints.encodings import zips
 from healthd.checkpoints.formats.format import VerifyLevel
-from healthd.checkpoints.formats.pretrained import refuse_bad_configurations, refuse_lost_index
-from healthd.checkpoints.formats.safetensors import read_index, refuse_missing_shards
+from healthd.checkpoints.formats.torch.pretrained import refuse_bad_configurations, refuse_lost_index
+from healthd.checkpoints.formats.torch.safetensors import read_index, refuse_missing_shards
 from healthd.checkpoints.torch_state import LARGEST_PICKLE, MOST_INSTRUCTIONS, MOST_MEMORY, open_archive
 from healthd.checkpoints.tree import Damaged, Tree, filename_of, folder_of, inside
 from healthd.checkpoints.workers import alone, for_each

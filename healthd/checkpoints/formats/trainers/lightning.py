@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 
-from healthd.checkpoints.formats.deepspeed import DeepSpeed
 from healthd.checkpoints.formats.format import VerifyLevel
+from healthd.checkpoints.formats.trainers.deepspeed import DeepSpeed
 from healthd.checkpoints.torch_state import open_state
 from healthd.checkpoints.tree import Damaged, Location, Tree, survey
 

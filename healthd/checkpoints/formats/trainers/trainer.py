@@ -14,9 +14,9 @@ from itertools import islice
 import msgspec
 
 from healthd.checkpoints.formats.beside import step_beside_has
-from healthd.checkpoints.formats.files import has_model, has_optimizer, refuse_gaps, refuse_other_states
 from healthd.checkpoints.formats.format import VerifyLevel
-from healthd.checkpoints.formats.pretrained import LARGEST_JSON, refuse_torn_json, without_pythons_own
+from healthd.checkpoints.formats.torch.pretrained import LARGEST_JSON, refuse_torn_json, without_pythons_own
+from healthd.checkpoints.formats.trainers.hugging_face import has_model, has_optimizer, refuse_gaps, refuse_other_states
 from healthd.checkpoints.tree import Damaged, Tree
 
 STATE = "trainer_state.json"

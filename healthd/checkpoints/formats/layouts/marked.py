@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from healthd.checkpoints.formats.format import VerifyLevel
-from healthd.checkpoints.formats.manifests import LARGEST_MANIFEST, verify_manifest
+from healthd.checkpoints.formats.layouts.manifests import LARGEST_MANIFEST, verify_manifest
 from healthd.checkpoints.tree import Damaged, Tree
 
 MANIFEST = "manifest.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.formats.xgboost import LARGEST_JSON
+from healthd.checkpoints.formats.boosting.xgboost import LARGEST_JSON
 from healthd.checkpoints.latest import VerifyLevel, latest
 from tests.checkpoints.builders import REAL, torch_zip_bytes
 from tests.checkpoints.damage import held_when_cut, word

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.checkpoints.formats.compressed_pieces import MOST_HELD, verify_compressed
+from healthd.checkpoints.formats.torch.compressed_pieces import MOST_HELD, verify_compressed
 from healthd.checkpoints.latest import VerifyLevel
 from healthd.checkpoints.tree import Damaged, survey
 from healthd.pickles.folding import SKIMMED

@@ -1,0 +1,1 @@
+"""What trainers write around the files of a model: their folders, their state, one file per rank."""
