@@ -50,7 +50,7 @@ class ManualClock:
             self._now = max(self._now, deadline)
             self._wake_first()
             await settle()
-        self._now = end
+        self._now = max(self._now, end)
 
     def next_deadline(self) -> datetime | None:
         """When the next sleeper wakes; None when nobody sleeps."""

@@ -144,6 +144,14 @@ class Reconciler:
         """How long until a gang is due, if nothing happens."""
         return self._schedule.next_wakeup(now)
 
+    def pause(self, key: GangKey, until: datetime) -> None:
+        """Leave a gang alone until then, whatever changes."""
+        self._schedule.pause(key, until)
+
+    def end_pause(self, key: GangKey) -> None:
+        """A gang may be due at once."""
+        self._schedule.end_pause(key)
+
     async def reconcile(self, key: GangKey, now: datetime) -> None:
         """Do what there is to do for one gang. An error with it does not affect the others."""
         with self._schedule.in_progress(key):

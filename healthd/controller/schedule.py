@@ -16,22 +16,32 @@ RETRY, RETRY_MOST = timedelta(seconds=1), timedelta(seconds=30)
 
 
 class Schedule:
-    """The times of the gangs. A gang in progress is never ready. *resync* is the longest time between two wakeups."""
+    """
+    The times of the gangs. A gang in progress, or one that pauses, is never ready. *resync* is the longest time between
+    two wakeups.
+    """
 
     def __init__(self, resync: timedelta, jitter: Jitter) -> None:
         self._resync = resync
         self._jitter = jitter
         self._ready_at: dict[GangKey, datetime] = {}
         self._in_progress: set[GangKey] = set()
+        self._paused_until: dict[GangKey, datetime] = {}
         self._failing: dict[GangKey, Backoff] = {}
 
     def ready_keys(self, now: datetime) -> list[GangKey]:
         """The gangs to reconcile now."""
-        return sorted(key for key, at in self._ready_at.items() if at <= now and key not in self._in_progress)
+        self._paused_until = {key: until for key, until in self._paused_until.items() if until > now}
+        ready = (key for key, at in self._ready_at.items() if at <= now)
+        return sorted(key for key in ready if key not in self._in_progress and key not in self._paused_until)
 
     def next_wakeup(self, now: datetime) -> timedelta:
         """How long until a gang is ready, if nothing happens."""
-        waiting = (at for key, at in self._ready_at.items() if key not in self._in_progress)
+        waiting = (
+            max(at, self._paused_until.get(key, at))
+            for key, at in self._ready_at.items()
+            if key not in self._in_progress
+        )
         first = min(waiting, default=now + self._resync)
         return min(self._resync, max(SOON, first - now))
 
@@ -48,6 +58,14 @@ class Schedule:
         for key in keys:
             if key not in self._ready_at and key not in self._in_progress:
                 self._ready_at[key] = at
+
+    def pause(self, key: GangKey, until: datetime) -> None:
+        """The gang is not ready before *until*, whatever changes."""
+        self._paused_until[key] = until
+
+    def end_pause(self, key: GangKey) -> None:
+        """The gang may be ready at once."""
+        self._paused_until.pop(key, None)
 
     @contextmanager
     def in_progress(self, key: GangKey) -> Iterator[None]:

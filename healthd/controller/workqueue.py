@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -24,8 +24,12 @@ AT_ONCE = 256
 READS_AT_ONCE = 16
 """Requests that the snapshot of one gang makes at the same time."""
 SWEEP_EVERY = timedelta(seconds=1)
-APART = timedelta(milliseconds=50)
-"""Between two reconciles of one gang. When it stops or starts, each of its pods has several changes within a second."""
+APART, APART_MOST = timedelta(milliseconds=50), timedelta(seconds=1)
+"""The least and the most time between two reconciles of one gang. When it stops or starts, each of its pods has several
+changes within a second, and each reconcile looks at all pods."""
+REST = 4
+"""Between these two, a gang pauses for so many times as long as its last reconcile took: one of thousands of pods
+leaves most of the processor to the others, and to the control plane beside it."""
 
 
 class WorkQueue:
@@ -47,7 +51,6 @@ class WorkQueue:
         self._swept = 0
         self._logged = ""
         self._under_way: set[GangKey] = set()
-        self._not_before: dict[GangKey, datetime] = {}
 
     async def run(self) -> None:
         """Run until cancelled; reconciles in progress are then cancelled, too."""
@@ -65,29 +68,30 @@ class WorkQueue:
 
     def _due(self) -> list[GangKey]:
         """The gangs to begin now. A gang over the limit starts when another is done, which wakes the queue."""
-        now = self._clock.now()
-        self._not_before = {key: at for key, at in self._not_before.items() if at > now}
-        due = [key for key in self._controller.ready_keys(now) if key not in self._not_before]
+        due = self._controller.ready_keys(self._clock.now())
         return due[: max(0, AT_ONCE - len(self._under_way))]
 
     def _rest(self) -> timedelta:
-        """Time until a gang is due. A gang that was just reconciled may be due already, and has to wait."""
+        """Time until a gang is due."""
         if self._logged:
             return SWEEP_EVERY  # a due gang stays due until the informers are in sync again, which wakes
-        now = self._clock.now()
-        return max([self._controller.next_wakeup(now), *(at - now for at in self._not_before.values())])
+        if len(self._under_way) >= AT_ONCE:
+            return SWEEP_EVERY  # a due gang waits for one that is done, which wakes
+        return self._controller.next_wakeup(self._clock.now())
 
     async def _attend(self, key: GangKey) -> None:
+        began = self._clock.now()
         try:
-            await self._controller.reconcile(key, self._clock.now())
+            await self._controller.reconcile(key, began)
         finally:
             self._under_way.discard(key)
-            self._not_before[key] = self._clock.now() + APART
+            ended = self._clock.now()
+            self._controller.pause(key, ended + min(max(APART, REST * (ended - began)), APART_MOST))
             self._wake.set()
 
     def _wake_for(self, key: GangKey) -> None:
         """The result of a read does not wait as events do: a recovery may wait for it, and it comes only once."""
-        self._not_before.pop(key, None)
+        self._controller.end_pause(key)
         self._wake.set()
 
     async def _sweep(self) -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pytest
 from structlog.testing import capture_logs
 
 from healthd.cluster.embedded import EmbeddedCluster
@@ -17,7 +18,7 @@ from healthd.controller.cache.cluster_state import ClusterState, GangKey, Object
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.reconciler import Reconciler
 from healthd.controller.schedule import RETRY, RETRY_MOST
-from healthd.controller.workqueue import APART, WorkQueue
+from healthd.controller.workqueue import APART, APART_MOST, WorkQueue
 from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_RESTART, GangRef, Pod, Recovery
 from healthd.core.config import Config
 from healthd.core.hang.silence import Silence
@@ -73,14 +74,14 @@ class Senses:
 
 
 class ThreeGangs:
-    """Three running gangs with nothing wrong, whose progress is looked at."""
+    """Running gangs with nothing wrong, whose progress is looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str] = NAMES) -> None:
         self.clock = ManualClock()
         self.stores = Stores()
         self.senses = Senses()
         self.cluster_state = ClusterState(ADAPTERS)
-        for number, name in enumerate(NAMES, start=1):
+        for number, name in enumerate(names, start=1):
             notes = {ANNOTATION_RESTART: "enabled", ANNOTATION_CHECKPOINT: f"/{name}"}
             job = a_job(name, annotations=notes, uid=f"uid-{name}", resource_version=str(number))
             self.cluster_state.upsert(job)
@@ -194,6 +195,64 @@ async def test_a_gang_that_many_events_touch_is_read_now_and_then() -> None:
 
     assert 10 <= at_once <= 1 / APART.total_seconds()
     assert last == 1, "the last event is not forgotten"
+
+
+class Laborious(Senses):
+    """Each look at the pods of a gang *takes* a while."""
+
+    def __init__(self, clock: ManualClock, takes: timedelta) -> None:
+        super().__init__()
+        self._clock = clock
+        self._takes = takes
+
+    def last(self, pods: Sequence[Pod]) -> datetime | None:
+        self._clock.advance(self._takes)
+        return super().last(pods)
+
+
+@pytest.mark.parametrize(
+    ("takes", "every"),
+    [
+        (timedelta(milliseconds=1), APART),
+        (timedelta(milliseconds=100), timedelta(milliseconds=500)),
+        (timedelta(seconds=2), timedelta(seconds=2) + APART_MOST),
+    ],
+)
+async def test_a_gang_pauses_for_longer_the_longer_a_reconcile_takes(takes: timedelta, every: timedelta) -> None:
+    scenario, wake = ThreeGangs(["first"]), asyncio.Event()
+    scenario.senses = Laborious(scenario.clock, takes)
+    scenario.controller._observer._activity = scenario.senses
+    running = asyncio.create_task(WorkQueue(scenario.controller, scenario.clock, wake).run())
+    await settle()
+    before, began = scenario.senses.asked, scenario.clock.now()
+    while scenario.clock.now() - began < timedelta(seconds=30):
+        scenario.cluster_state.dirty_keys.add(GangKey("Job", "default", "first"))
+        wake.set()
+        await scenario.clock.run_for(timedelta(milliseconds=5))
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    passed, times = scenario.clock.now() - began, scenario.senses.asked - before
+    assert 0.8 < (passed / every) / times < 1.2
+
+
+async def test_a_gang_that_pauses_is_no_wait_for_another_whose_time_has_come() -> None:
+    scenario, wake = ThreeGangs(), asyncio.Event()
+    first, second = GangKey("Job", "default", "first"), GangKey("Job", "default", "second")
+    scenario.senses.trouble = Unavailable("no route")
+    running = asyncio.create_task(WorkQueue(scenario.controller, scenario.clock, wake).run())
+    await settle()
+    scenario.senses.trouble = None
+    now = scenario.clock.now()
+    scenario.controller.pause(first, now + timedelta(minutes=5))
+    await scenario.clock.run_for(RETRY * 2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert scenario.controller._schedule.ready_at(first) == now + RETRY, "it is due, and pauses"
+    second_at = scenario.controller._schedule.ready_at(second)
+    assert second_at is not None
+    assert second_at > now + RETRY * 2, "it was reconciled"
 
 
 async def test_what_touches_a_gang_while_it_is_attended_to_is_not_forgotten() -> None:

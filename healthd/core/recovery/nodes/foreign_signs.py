@@ -182,8 +182,12 @@ def signs_on(node: Node, rules: SignRules, now: datetime) -> list[Sign]:
 
 
 def reader(nodes: Mapping[str, Node], rules: SignRules, now: datetime) -> Callable[[str], Sign | None]:
-    """A function from a node name to the strongest sign there. Computed on demand: most nodes are never asked for."""
+    """
+    A function from a node name to the strongest sign there. Computed on demand, and once: most nodes are never asked
+    for, and those of a gang several times.
+    """
 
+    @cache
     def strongest(name: str) -> Sign | None:
         node = nodes.get(name)
         return next(iter(signs_on(node, rules, now)), None) if node is not None else None
