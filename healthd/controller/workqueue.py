@@ -24,7 +24,7 @@ AT_ONCE = 256
 READS_AT_ONCE = 16
 """Requests that the snapshot of one gang makes at the same time."""
 SWEEP_EVERY = timedelta(seconds=1)
-APART, APART_MOST = timedelta(milliseconds=50), timedelta(seconds=1)
+APART, APART_MOST = timedelta(milliseconds=50), timedelta(seconds=2)
 """The least and the most time between two reconciles of one gang. When it stops or starts, each of its pods has several
 changes within a second, and each reconcile looks at all pods."""
 REST = 4

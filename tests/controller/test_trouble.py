@@ -215,11 +215,12 @@ class Laborious(Senses):
     [
         (timedelta(milliseconds=1), APART),
         (timedelta(milliseconds=100), timedelta(milliseconds=500)),
-        (timedelta(seconds=2), timedelta(seconds=2) + APART_MOST),
+        (timedelta(seconds=1), timedelta(seconds=1) + APART_MOST),
     ],
 )
 async def test_a_gang_pauses_for_longer_the_longer_a_reconcile_takes(takes: timedelta, every: timedelta) -> None:
     scenario, wake = ThreeGangs(["first"]), asyncio.Event()
+    scenario.stores.slow = {"first"}  # the answer of a store ends a pause
     scenario.senses = Laborious(scenario.clock, takes)
     scenario.controller._observer._activity = scenario.senses
     running = asyncio.create_task(WorkQueue(scenario.controller, scenario.clock, wake).run())
