@@ -23,6 +23,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.controller.cache.cluster_state import ClusterState, GangKey
@@ -39,6 +40,7 @@ from healthd.core.api import (
     Pod,
     PodStatus,
     Recovery,
+    Running,
     Terminated,
 )
 from healthd.core.api.model import Phase
@@ -55,6 +57,7 @@ from tests.simulation.training import SeenCheckpoints
 
 WAVES, SPARES, LOOKS = 16, 4, 20
 """LOOKS: at most so many to come from one part to the next."""
+RUNNING = ContainerStatus(name="main", ready=True, state=ContainerState(running=Running()))
 NAME, KEY = "train", GangKey("Job", "default", "train")
 BAD = "node-0"
 
@@ -152,9 +155,9 @@ class Stage:
             owner=job,
             labels={"batch.kubernetes.io/job-name": NAME},
             annotations={ANNOTATION_ATTEMPT: str(attempt)},
-            status=PodStatus(phase="Running"),
+            status=PodStatus(phase="Running", container_statuses=[RUNNING]),
         )
-        await self.make(pod)
+        await self.make(replace(pod, spec=replace(pod.spec, restart_policy="Never")))
 
     async def make(self, obj: Node | Pod) -> None:
         """With its status, which no creation writes."""

@@ -75,7 +75,8 @@ def fence_pods(
     seen: dict[str, list[Pod]] = {}
     for pod in (*view.deleted, *view.pods):
         seen.setdefault(pod.metadata.uid, []).append(pod)
-    return [_with_proof(pod, seen.get(pod.uid, []), view, now) for pod in fenced.values()]
+    gone = {pod.metadata.uid for pod in view.deleted}
+    return [_with_proof(pod, seen.get(pod.uid, []), view, now, is_gone=pod.uid in gone) for pod in fenced.values()]
 
 
 def unproven(pods: Sequence[FencedPod], terms: Terms = KUBERNETES) -> list[str]:
@@ -134,7 +135,7 @@ def _fenced(pod: Pod, root: Root | None) -> FencedPod:
     )
 
 
-def _with_proof(fenced: FencedPod, seen: Sequence[Pod], view: GangView, now: datetime) -> FencedPod:
+def _with_proof(fenced: FencedPod, seen: Sequence[Pod], view: GangView, now: datetime, *, is_gone: bool) -> FencedPod:
     if fenced.proof:
         return fenced
     bound = next((pod for pod in seen if pod.spec.node_name), None)
@@ -145,7 +146,7 @@ def _with_proof(fenced: FencedPod, seen: Sequence[Pod], view: GangView, now: dat
         never_ran = all(will_not_run(pod) for pod in seen) if seen else view.is_listed
         return replace(fenced, proof="it was never bound to a node" if never_ran else "")
     node, health = view.nodes.get(fenced.node), view.health.get(fenced.node)
-    if not _may_yet_start(fenced, seen, view):
+    if is_gone or not _may_yet_start(seen, view):
         fenced = _with_boots(fenced, node, health)
     words = (
         _rebooted(fenced, node, health),
@@ -156,15 +157,14 @@ def _with_proof(fenced: FencedPod, seen: Sequence[Pod], view: GangView, now: dat
     return replace(fenced, proof=next(filter(None, words), ""))
 
 
-def _may_yet_start(fenced: FencedPod, seen: Sequence[Pod], view: GangView) -> bool:
+def _may_yet_start(seen: Sequence[Pod], view: GangView) -> bool:
     """
     Whether a kubelet may yet start a container of the pod, also after a boot of its node. The boot from before that is
     not the one that it runs in.
     """
     if not seen:
         return not view.is_listed  # else its object is gone
-    is_gone = any(pod.metadata.uid == fenced.uid for pod in view.deleted)
-    return not is_gone and all(map(_starts_more, seen))
+    return all(map(_starts_more, seen))
 
 
 def _starts_more(pod: Pod) -> bool:
