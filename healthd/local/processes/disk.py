@@ -112,8 +112,7 @@ def may_be_for_want_of_room(ending: RankExit) -> bool:
 def blame_disk(ending: RankExit, reading: DiskReading, files: RankFiles = NOT_KNOWN) -> RankExit:
     """*ending* of a rank, with the disk as its cause where *reading* names one that keeps it from its *files*. Pure."""
     for obstacle, folders in ((_SHUT, reading.shut), (_FULL, reading.full), (_BROKEN, ())):
-        lines = reversed(reading.words.splitlines())
-        error_line = next((line.strip() for line in lines if _keeps_from_saving(obstacle, line, files)), "")
+        error_line = _error_line(obstacle, reading.words, files)
         if folders or error_line:
             why = "; ".join(folders) or f'its last words were "{printable(error_line)[:LONGEST_QUOTE]}"'
             message = f"{obstacle.what}: {why}: {obstacle.way_out}; no process of it is left"
@@ -121,17 +120,22 @@ def blame_disk(ending: RankExit, reading: DiskReading, files: RankFiles = NOT_KN
     return ending
 
 
-def _keeps_from_saving(obstacle: _Obstacle, line: str, files: RankFiles) -> bool:
+def _error_line(obstacle: _Obstacle, words: str, files: RankFiles) -> str:
+    """The newest line of *words* that says why nothing can be written; empty where none does."""
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    said = (line for line in reversed(lines) if obstacle.words.search(line))
+    return next((line for line in said if _keeps_from_saving(obstacle, line, files, is_last=line == lines[-1])), "")
+
+
+def _keeps_from_saving(obstacle: _Obstacle, line: str, files: RankFiles, *, is_last: bool) -> bool:
     """
-    Whether *line* says that nothing can be saved. Where it names a path, only one of a save counts: a cache that cannot
-    be written says nothing about the checkpoint, which may be at fault for the end all the same.
+    Whether an error, which *line* reports, keeps the rank from saving, or has ended it. One with a path elsewhere does
+    so only in the last line: a program goes on without a cache, and the checkpoint may be at fault for its end.
     """
-    if not obstacle.words.search(line):
-        return False
     named = files.named_in(line)
     if obstacle.comes_of_reads:
         return any(map(files.is_of_another_step, named))
-    return not (named and files.folders) or any(map(files.is_saved, named))
+    return is_last or not (named and files.folders) or any(map(files.is_saved, named))
 
 
 def read_disks(log: Path | None, began_at: int, folders: Iterable[Path]) -> DiskReading:

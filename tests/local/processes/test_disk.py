@@ -154,9 +154,22 @@ def test_what_keeps_a_rank_from_saving_is_blamed(words: str, reason: str) -> Non
         "OSError: [Errno 28] No space left on device: '/run/out/../cache/x'",
     ],
 )
-def test_a_cache_that_cannot_be_written_says_nothing_of_a_save(words: str) -> None:
+def test_a_cache_that_cannot_be_written_says_nothing_of_a_save_where_the_program_went_on(words: str) -> None:
     """The loaded checkpoint may be what the rank failed of."""
-    assert blame_disk(FAILED, DiskReading(words), AT_STEP_10) == FAILED
+    went_on = f"{words}\nRuntimeError: size mismatch for weight\n"
+
+    assert blame_disk(FAILED, DiskReading(went_on), AT_STEP_10) == FAILED
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("OSError: [Errno 30] Read-only file system: '/root/.cache/triton'\n\n", NOT_WRITABLE),
+        ("loaded step 10\nOSError: [Errno 28] No space left on device: '/tmp/shm/segment'", DISK_FULL),
+    ],
+)
+def test_a_program_that_ends_because_of_a_disk_ends_for_no_checkpoint(words: str, reason: str) -> None:
+    assert blame_disk(FAILED, DiskReading(words), AT_STEP_10).reason == reason
 
 
 @pytest.mark.parametrize(

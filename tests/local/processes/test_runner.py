@@ -289,10 +289,10 @@ async def test_a_rank_has_its_own_environment_on_top_of_healthds(cluster: Embedd
     [
         ("OSError(5, 'Input/output error', 'out/step-15')", "NotWritable"),
         ("OSError(5, 'Input/output error', 'out/step-10')", "Error"),
-        ("OSError(30, 'Read-only file system', '/root/.cache/triton')", "Error"),
+        ("OSError(30, 'Read-only file system', '/root/.cache/triton')", "NotWritable"),
     ],
 )
-async def test_what_a_rank_could_not_write_counts_where_it_saves(
+async def test_what_a_rank_could_not_write_is_known_by_its_last_words(
     cluster: EmbeddedCluster, tmp_path: Path, error: str, reason: str
 ) -> None:
     loaded = EnvVar(name="HEALTHD_RESUME_FROM", value=str(tmp_path / "out/step-10"))
