@@ -148,6 +148,7 @@ class Observer:
             slow=to_swap_for(view, self._slow(view.root), self._hang, now),
             last_activity=self._activity.last(view.pods),
             last_work=self._activity.last_work(view.pods),
+            usual_work=self._activity.usual_work(view.pods),
             silence=sampled or to_restart_for(view.root, silence, self._hang),
             sign_on=foreign_signs.reader(view.nodes, self._foreign, now),
         )

@@ -62,6 +62,10 @@ class Activity(Protocol):
         """When any of *pods* last used a processor; None when this is not known."""
         ...
 
+    def usual_work(self, pods: Sequence[Pod]) -> datetime | None:
+        """When any of *pods* last worked as it usually does, by its rhythm; None when this is not known."""
+        ...
+
     def silence(self, pods: Sequence[Pod]) -> Silence | None:
         """The silence of the gang of *pods*, if it hangs and is to be restarted for that; None also when unknown."""
         ...
@@ -102,6 +106,10 @@ class NoActivity:
         return None
 
     def last_work(self, pods: Sequence[Pod]) -> datetime | None:  # noqa: ARG002 - the protocol's signature
+        """None."""
+        return None
+
+    def usual_work(self, pods: Sequence[Pod]) -> datetime | None:  # noqa: ARG002 - the protocol's signature
         """None."""
         return None
 

@@ -69,6 +69,9 @@ class Senses:
     def last_work(self, pods: Sequence[Pod]) -> datetime | None:
         return None
 
+    def usual_work(self, pods: Sequence[Pod]) -> datetime | None:
+        return None
+
     def silence(self, pods: Sequence[Pod]) -> Silence | None:
         return None
 

@@ -241,6 +241,9 @@ class Idle:
     def last_work(self, pods: Sequence[Pod]) -> datetime | None:
         return self.last(pods)
 
+    def usual_work(self, pods: Sequence[Pod]) -> datetime | None:
+        return None
+
     def silence(self, pods: Sequence[Pod]) -> Silence | None:
         return None
 
@@ -272,6 +275,9 @@ class AlwaysBusy:
 
     def last_work(self, pods: Sequence[Pod]) -> datetime | None:
         return self.last(pods)
+
+    def usual_work(self, pods: Sequence[Pod]) -> datetime | None:
+        return None
 
     def silence(self, pods: Sequence[Pod]) -> Silence | None:
         return None

@@ -24,6 +24,7 @@ class Watched:
     def __init__(self, clock: Clock) -> None:
         self.hangs: set[int] = set()
         self.suspects: tuple[HangSuspect, ...] = ()
+        self.worked = 3600.0
         self._clock = clock
 
     def last(self, pods: Sequence[Pod]) -> datetime | None:
@@ -32,12 +33,17 @@ class Watched:
     def last_work(self, pods: Sequence[Pod]) -> datetime | None:
         return None
 
+    def usual_work(self, pods: Sequence[Pod]) -> datetime | None:
+        return None
+
     def silence(self, pods: Sequence[Pod]) -> Silence | None:
         if max(map(attempt_of, pods), default=0) not in self.hangs:
             return None
         now = self._clock.now()
         since = now - timedelta(seconds=12)
-        return Silence(since=since, seen_at=now, allowed=12, period=2, members=(), suspects=self.suspects, worked=3600)
+        return Silence(
+            since=since, seen_at=now, allowed=12, period=2, members=(), suspects=self.suspects, worked=self.worked
+        )
 
 
 async def hung(*suspects: HangSuspect) -> tuple[Scenario, Watched]:
@@ -96,6 +102,16 @@ async def test_a_gang_that_hangs_again_in_the_same_place_is_not_restarted_again(
     assert (status.phase, status.held_in, hold_of(status)) == (Phase.HELD, Phase.CONFIRMING, Hold.PROGRAM)
     assert [attempt.number for attempt in status.attempts] == [1]
     assert "member 1 is in read (rows.py:7)" in status.message
+
+
+async def test_it_waits_for_as_long_as_it_hangs_also_longer_than_it_had_worked_before() -> None:
+    scenario, watched = await hung(SUSPECT)
+    await again(scenario, watched)
+    await scenario.run_until(Phase.HELD)
+    watched.worked = 11.0  # shorter than its silence: it would not be restarted for that
+    await scenario.run_for(minutes=30)
+
+    assert (scenario.recovery().status.phase, hold_of(scenario.recovery().status)) == (Phase.HELD, Hold.PROGRAM)
 
 
 async def test_when_it_works_again_the_wait_is_over() -> None:

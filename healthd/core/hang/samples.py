@@ -12,6 +12,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+TAKES_PART = 0.001
+"""Of the processor time of the busiest process of its member. A stopped process that has used less was most likely
+stopped from its start on, and the member worked without it: it is no reason why it does not work now."""
+COUNTED_IN = 0.01
+"""Seconds, in /proc."""
 KEPT = 600
 """Samples of a member that are kept: ten minutes of one a second."""
 
@@ -122,6 +127,11 @@ _SPOKEN: Mapping[str, str] = {
     "t": "stopped by a debugger",
     "Z": "zombie",
 }
+
+
+def takes_part(cpu: float, busiest: float) -> bool:
+    """Whether a process that has used *cpu* seconds is a part of a member whose busiest one has used *busiest*."""
+    return cpu + COUNTED_IN >= TAKES_PART * busiest
 
 
 def describe_states(states: str) -> str:

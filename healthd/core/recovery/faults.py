@@ -33,6 +33,8 @@ FAULT_AFTER = timedelta(minutes=2)
 """A fault may be reported after the ranks have died of it: clocks differ, and some sources are read once a minute."""
 FAILED_LATELY = timedelta(hours=1)
 """What failed earlier is an old story: its owner has seen it."""
+WORKED_LATELY = timedelta(minutes=1)
+"""Within this time of its last work a member is taken to work still: it may pause in each long step."""
 RAN = timedelta(minutes=2)
 """A container that ended sooner and restarts is still starting: it may wait for its peers or for their DNS names."""
 DISK_FULL = "DiskFull"
@@ -321,6 +323,9 @@ def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datet
 
     Silent members are believed once the gang has saved a few times: by then its usual pauses are known. Most silences
     end by themselves, so they have to last.
+
+    While a member works as usual, the first evaluation or export may take as long as the first steps. Not longer: a
+    member that is caught in a loop may look the same.
     """
     root = view.root
     if root is None or not policy.enabled or len(present) < root.world:
@@ -331,6 +336,8 @@ def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datet
     if silence is not None and is_past_waiting(silence, root.progress, policy, root.attempt, now):
         return hang_cause(silence, root.progress.step, view.terms, now)
     allowed, is_known = silence_allowed(root.progress, policy, root.attempt), has_rhythm(root.progress)
+    works = view.usual_work is not None and now - view.usual_work <= WORKED_LATELY
+    allowed = max(allowed, policy.first_step) if works else allowed
     signs = [root.progress.at, view.last_activity, root.started_at]
     if not is_known:
         # It may save for the first time in hours, and print nothing until then. Only one sign shows that it hangs: it
@@ -340,11 +347,14 @@ def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datet
     if seen is None or (not is_known and view.last_work is None) or now - seen <= allowed:
         return None
     silent, most = f"{(now - seen).total_seconds():.0f} s", f"{allowed.total_seconds():.0f} s"
-    message = (
-        f"no new step and no sign of life for {silent}, more than the {most} that its own rhythm allows"
-        if is_known
-        else f"no rank has printed or done anything for {silent}, more than the {most} that a "
-        f"{view.terms.gang} may take for its first steps (hang.first_step): they wait for each other, or for something "
-        "that never comes"
-    )
+    if not is_known:
+        message = (
+            f"no rank has printed or done anything for {silent}, more than the {most} that a "
+            f"{view.terms.gang} may take for its first steps (hang.first_step): they wait for each other, or for "
+            "something that never comes"
+        )
+    elif works:
+        message = f"no new step and no output for {silent}, more than {most}, though a {view.terms.member} works"
+    else:
+        message = f"no new step and no sign of life for {silent}, more than the {most} that its own rhythm allows"
     return Cause(kind=CauseKind.HANG, message=message, at=now)

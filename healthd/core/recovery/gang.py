@@ -395,7 +395,8 @@ class GangView(msgspec.Struct, frozen=True, kw_only=True):
     """When activity of a member was last observed (output, GPU, NIC)."""
     last_work: datetime | None = None
     """When a member was last observed to use a processor, usefully or not; None: unknown."""
-
+    usual_work: datetime | None = None
+    """When a member was last observed to work as it usually does, and not only to poll; None: unknown."""
     silence: Silence | None = None
     """What its members use each second shows that it hangs, and it is to be restarted for that."""
     slow: Sequence[Straggler] = ()

@@ -183,6 +183,11 @@ class RankActivity:
         self._watch = watch
         self._restarts = policy.silence is SilenceMode.RESTART
 
+    def usual_work(self, pods: Sequence[Pod]) -> datetime | None:  # noqa: ARG002 - one gang runs here
+        """When a rank last worked by its own rhythm. None while the rhythm of none is known."""
+        known = (member for member in self._watch.rhythm.members.values() if member.rhythm is not None)
+        return max((member.last_active for member in known), default=None)
+
     def silence(self, pods: Sequence[Pod]) -> Silence | None:  # noqa: ARG002 - one gang runs here
         """The present silence, where the gang is to be restarted for it: once its witnesses have been asked."""
         silence = self._watch.silence

@@ -2,8 +2,9 @@
 The states of the processes of ranks, from /proc: stopped, blocked in the kernel, or asleep and in which system call.
 
 A rank is a tree: its main process, workers of its data loader, shells around it. One stopped worker stops the rank, so
-the tree is as bad as its worst process. A state counts when it holds over several looks: a process may be
-uninterruptible for a moment at any time. What vanishes while it is read is left out.
+the tree is as bad as its worst process. One that was stopped before it had done anything does not count. A state counts
+when it holds over several looks: a process may be uninterruptible for a moment at any time. What vanishes while it is
+read is left out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from healthd.core.hang.samples import takes_part
 from healthd.core.hang.suspects.evidence import ProcessEvidence, TaskState, bounded
 from healthd.core.hang.suspects.system_calls import system_call
 from healthd.probes.process_stat import read_stat, read_stat_file
@@ -44,6 +46,8 @@ class _Process(NamedTuple):
     parent: int
     started: int
     """In clock ticks since boot: a number that is used again belongs to another process."""
+    cpu: float
+    """Seconds of processor time so far."""
     name: str
     states: frozenset[TaskState]
     """Of all its threads."""
@@ -92,6 +96,9 @@ def _worst(root: _Process, looks: Sequence[_Tree]) -> tuple[TaskState, _Process]
     """The worst state that one process of the tree had in every look; else whether the main process always ran."""
     for state in _LASTING:
         lasting = [key for key in looks[-1] if all(key in look and state in look[key].states for look in looks)]
+        if state is TaskState.STOPPED:
+            busiest = max(process.cpu for process in looks[-1].values())
+            lasting = [key for key in lasting if takes_part(looks[-1][key].cpu, busiest)]
         if lasting:
             return state, looks[-1][min(lasting)]
     runs = all(root.key in look and TaskState.RUNNING in look[root.key].states for look in looks)
@@ -126,7 +133,7 @@ def _read(pid: int, proc: str) -> _Process | None:
     threads = _numbers(f"{proc}/{pid}/task")[:MOST_THREADS]
     each = (read_stat_file(f"{proc}/{pid}/task/{thread}/stat") for thread in threads)
     states = {_STATES.get(stat.state, TaskState.UNKNOWN) for stat in [main, *each] if stat is not None}
-    return _Process(pid, main.parent, main.started, bounded(main.name), frozenset(states))
+    return _Process(pid, main.parent, main.started, main.cpu, bounded(main.name), frozenset(states))
 
 
 def _waits_in(pid: int, proc: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from healthd.core.hang.samples import Usage
+from healthd.core.hang.samples import Usage, takes_part
 from healthd.probes.process_stat import LONGEST, parse_stat
 
 PROC = "/proc"
@@ -43,7 +43,7 @@ class ProcessTree:
         if self._until_list <= 0 or not self._processes:
             self._list()
         self._until_list -= 1
-        states, grown = "", [0.0] * (len(Usage._fields) - 1)
+        grown = [0.0] * (len(Usage._fields) - 1)
         leading = self._leading()
         for pid, process in list(self._processes.items()):
             usage = process.read()
@@ -51,13 +51,12 @@ class ProcessTree:
                 self._processes.pop(pid).close()
                 self._until_list = 0
                 continue
-            states += usage.states
             if process is not leading:
                 usage = usage._replace(ran=0.0, starved=0.0)
             grown = [sum_ + more for sum_, more in zip(grown, usage[:-1], strict=True)]
         if not self._processes:
             return None
-        self._used = Usage._make([*(a + b for a, b in zip(self._used[:-1], grown, strict=True)), states])
+        self._used = Usage._make([*(a + b for a, b in zip(self._used[:-1], grown, strict=True)), self._states()])
         return self._used
 
     def close(self) -> None:
@@ -65,6 +64,15 @@ class ProcessTree:
         for process in self._processes.values():
             process.close()
         self._processes.clear()
+
+    def _states(self) -> str:
+        """Without those that are stopped, and that the rank works without."""
+        busiest = max(process.cpu for process in self._processes.values())
+        return "".join(
+            process.state
+            for process in self._processes.values()
+            if process.state != "T" or takes_part(process.cpu, busiest)
+        )
 
     def _leading(self) -> _Process | None:
         """The process that makes the steps, by what each has done so far."""
@@ -96,6 +104,9 @@ class _Process:
         """Seconds that its main thread had a processor or was ready to run, since it began."""
         self._network = f"{folder}/net/dev" if is_first and _has_own_network(folder) else ""
         self._clock = _cpu_clock(int(folder.rpartition("/")[2])) if folder.startswith(f"{PROC}/") else 0
+        self.cpu = 0.0
+        """Seconds of processor time, since it began."""
+        self.state = ""
         self._before: Usage | None = None
 
     def read(self) -> Usage | None:
@@ -107,6 +118,7 @@ class _Process:
         if usage is None:
             return None
         before, self._before = self._before, usage
+        self.cpu, self.state = usage.cpu, usage.states
         if before is None:
             return Usage(states=usage.states)
         grown = (max(0.0, after - earlier) for earlier, after in zip(before[:-1], usage[:-1], strict=True))

@@ -76,6 +76,7 @@ def kinds(
     health: tuple[NodeHealth, ...] = (),
     last_activity: datetime | None = None,
     last_work: datetime | None = None,
+    usual_work: datetime | None = None,
     signs: dict[str, Sign] | None = None,
 ) -> list[CauseKind]:
     """The kinds of the faults that are found."""
@@ -86,6 +87,7 @@ def kinds(
         health={report.metadata.name: report for report in health},
         last_activity=last_activity,
         last_work=last_work,
+        usual_work=usual_work,
         sign_on=(signs or {}).get,
     )
     return [cause.kind for cause in find_faults(view, HANG, NOW)]
@@ -318,6 +320,22 @@ def test_a_gang_whose_first_steps_take_long_does_not(signs: dict[str, datetime |
 
 def test_that_a_gang_of_known_rhythm_uses_processors_is_no_sign_of_life() -> None:
     assert kinds(a_member(0), a_member(1), root=SILENT, last_work=NOW) == [CauseKind.HANG]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "worked", "found"),
+    [
+        pytest.param(20, timedelta(0), [], id="its first long evaluation"),
+        pytest.param(20, timedelta(minutes=2), [CauseKind.HANG], id="it worked before, and no more"),
+        pytest.param(31, timedelta(0), [CauseKind.HANG], id="it may be caught in a loop"),
+    ],
+)
+def test_a_gang_of_which_a_member_works_as_usual_has_as_long_as_for_its_first_steps(
+    minutes: int, worked: timedelta, found: list[CauseKind]
+) -> None:
+    progress = Progress(step=9, at=NOW - timedelta(minutes=minutes), intervals=[60, 60, 60])
+
+    assert kinds(a_member(0), a_member(1), root=a_root(progress=progress), usual_work=NOW - worked) == found
 
 
 def test_members_that_wait_for_one_that_has_finished_hang() -> None:

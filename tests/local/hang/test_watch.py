@@ -178,6 +178,17 @@ async def test_the_controller_sees_it_only_where_it_is_to_restart(mode: SilenceM
     assert (run.activity().silence([]) is not None) is restarts
 
 
+async def test_the_controller_knows_when_a_rank_last_worked_once_its_rhythm_is_known() -> None:
+    run = Run()
+    await run.go_on(10)
+    before = run.activity().usual_work([])
+    await run.go_on(80)
+    run.works = False
+    await run.go_on(30)
+
+    assert (before, run.activity().usual_work([])) == (None, START + 90 * SECOND)
+
+
 STATES = (TaskState.SLEEPING, TaskState.STOPPED, TaskState.SLEEPING)
 RESTARTS = HangPolicy(silence=SilenceMode.RESTART)
 

@@ -97,6 +97,14 @@ class TestChangingProc:
         assert seen.name.isprintable()
         assert seen.name.startswith("x) T 1 (")
 
+    @pytest.mark.parametrize(("ticks", "state"), [(1, TaskState.SLEEPING), (60, TaskState.STOPPED)])
+    def test_a_stopped_process_counts_where_it_has_done_a_part_of_the_work(
+        self, ticks: int, state: TaskState, tmp_path: Path
+    ) -> None:
+        _task(tmp_path, 100, ticks=50_000)
+        _task(tmp_path, 101, parent=100, state="T", ticks=ticks)
+        assert read_processes([100], proc=str(tmp_path), sleep=_no_sleep)[100].state is state
+
     def test_processes_that_are_each_others_parents_end_the_search(self, tmp_path: Path) -> None:
         _task(tmp_path, 100, parent=101)
         _task(tmp_path, 101, parent=100)
@@ -118,8 +126,17 @@ def _read_until(pid: int, state: TaskState) -> ProcessEvidence:
     return seen
 
 
-def _task(proc: Path, pid: int, *, state: str = "S", name: str = "python3", parent: int = 1, started: int = 5) -> None:
-    line = a_stat_line(pid, name, state=state, parent=parent, started=started)
+def _task(
+    proc: Path,
+    pid: int,
+    *,
+    state: str = "S",
+    name: str = "python3",
+    parent: int = 1,
+    ticks: int = 0,
+    started: int = 5,
+) -> None:
+    line = a_stat_line(pid, name, state=state, parent=parent, ticks=ticks, started=started)
     _write(proc / str(pid) / "stat", line)
     _write(proc / str(pid) / "task" / str(pid) / "stat", line)
 

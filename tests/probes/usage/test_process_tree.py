@@ -80,6 +80,14 @@ def test_the_growth_of_all_descendants_is_added(proc: Proc) -> None:
     assert used.cpu == pytest.approx(30 * TICK)
 
 
+@pytest.mark.parametrize(("ticks", "states"), [(1, "R"), (60, "RT")])
+def test_a_stopped_process_counts_where_it_has_done_a_part_of_the_work(proc: Proc, ticks: int, states: str) -> None:
+    proc.process(101, ROOT, state="R", ticks=50_000)
+    proc.process(102, 101, state="T", ticks=ticks)
+
+    assert tree(proc).read() == Usage(states=states)
+
+
 def test_what_a_process_used_before_it_was_found_does_not_count(proc: Proc) -> None:
     proc.process(101, ROOT, ticks=10**6)
 

@@ -215,7 +215,7 @@ def _hangs_in_same_place(s: Situation) -> Decision | None:
     if any(fault.kind is not CauseKind.HANG for fault in s.faults):
         return None
     if waits_in_same_place(s.status):
-        if s.faults:
+        if s.faults or s.view.silence is not None:  # a silence may become too long to be restarted for, and goes on
             return Decision(reason=s.status.message)
         return s.enter(Phase.CONFIRMING, f"the {s.terms.gang} does not hang any more")
     why = next((why for each in s.faults if (why := in_same_place(each, s.status.causes, s.terms))), "")
