@@ -185,7 +185,7 @@ async def test_a_gang_that_has_not_saved_a_few_times_is_not_restarted() -> None:
     await scenario.run_for(minutes=1)
 
     ((_, why),) = scenario.told
-    assert why.endswith("it is restarted once its usual pauses are known, by its saves")
+    assert why.endswith("it is restarted once its usual pauses are known: when 4 of its saves have been seen")
     assert scenario.recoveries() == []
 
 

@@ -96,7 +96,7 @@ def is_past_waiting(silence: Silence, progress: Progress, policy: HangPolicy, at
     if cannot_go_on(silence):
         return True
     lasted, worked = now - silence.since, timedelta(seconds=silence.worked or 0.0)
-    if any(suspect.witnesses >= ENOUGH_WITNESSES for suspect in silence.suspects):
+    if _is_named(silence):
         return policy.floor <= lasted <= worked
     return policy.floor <= lasted <= worked / WORKED_BEFORE and progress.attempt == attempt
 
@@ -107,10 +107,15 @@ def too_little_work(silence: Silence, policy: HangPolicy) -> str:
         return ""
     if silence.worked is None:
         return "an agent does not say for how long its ranks worked before; is it older?"
-    floor, seen = policy.floor.total_seconds(), f"its ranks were seen to work for {silence.worked:.0f} s before"
-    if silence.worked >= WORKED_BEFORE * floor:
-        return ""
+    floor, is_named = policy.floor.total_seconds(), _is_named(silence)
+    seen = f"its ranks worked for {silence.worked:.0f} s since their rhythm is known"
     if silence.worked < floor:
         return f"{seen}, less than {floor:.0f} s (hang.floor)"
+    if is_named or silence.worked >= WORKED_BEFORE * floor:
+        return ""
     most = f"{WORKED_BEFORE * floor:.0f} s ({WORKED_BEFORE} times hang.floor)"
     return f"{seen}, less than {most}, unless two witnesses name a rank"
+
+
+def _is_named(silence: Silence) -> bool:
+    return any(suspect.witnesses >= ENOUGH_WITNESSES for suspect in silence.suspects)

@@ -137,7 +137,7 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "run.held": _filled("{text}\nthe way out: {note}"),
     "run.message": _text,
     "run.hangs": _filled("{text}\n{note}"),
-    "run.hang_located": _text,
+    "run.hang_located": lambda event: "\n".join(filter(None, (event["text"], event.get("note", "")))),
     "run.works_again": _text,
     "run.straggler": _text,
     "run.straggler_over": _text,

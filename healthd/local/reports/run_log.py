@@ -27,14 +27,16 @@ from healthd.core.api import (
 )
 from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.describe import who_holds_up, why_hang
-from healthd.core.hang.silence import Silence, cannot_go_on
+from healthd.core.hang.silence import Silence
+from healthd.core.hang.suspects.suspicion import suspects_of
 from healthd.core.hang.work.straggler_text import minutes
 from healthd.core.hang.work.straggler_text import sentence_of as straggler_sentence
 from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.printable import printable
 from healthd.core.recovery.gang import Root, attempt_of
+from healthd.core.recovery.hangs.silence_record import what_follows
 from healthd.core.recovery.hangs.suspicion import again_text
-from healthd.core.recovery.progress import advance, has_rhythm, too_little_work
+from healthd.core.recovery.progress import advance
 from healthd.gangs.job import read_job
 from healthd.local.checkpoints.memory import (
     ANNOTATION_ENDED_WITH,
@@ -211,11 +213,15 @@ class RunLog:
         """Log and notify who holds up the others in *silence*, or why no rank is named, and record it for explain."""
         text = "; ".join(filter(None, [who_holds_up(record.location), await self._suspected_before(record)]))
         suspects = [suspect.rank for suspect in record.location.suspects]
+        before = await self._way_out_of_hang(silence, policy)
+        silence = msgspec.structs.replace(silence, suspects=suspects_of(record.location, record.ranks))
+        hint = await self._way_out_of_hang(silence, policy)
         log_it = log.warning if suspects else log.info
-        log_it("run.hang_located", text=text, suspects=suspects, since=silence.since.isoformat())
+        note = hint if hint != before else ""
+        log_it("run.hang_located", text=text, note=note, suspects=suspects, since=silence.since.isoformat())
         why = why_hang(silence)
         named = ",".join(map(str, suspects)) or None
-        message, hint = f"the run hangs: {why}; {text}", await self._way_out_of_hang(silence, policy)
+        message = f"the run hangs: {why}; {text}"
         self._notify(RunMessageKind.HANG, message, why=f"{why}; {text}", hint=hint, suspects=named)
         await self._annotate(ANNOTATION_HANG, encoded(record))
 
@@ -247,19 +253,10 @@ class RunLog:
 
     async def _way_out_of_hang(self, silence: Silence, policy: HangPolicy) -> str:
         if policy.silence is SilenceMode.RESTART:
-            when = "now" if cannot_go_on(silence) else f"when that has lasted for {spoken(policy.floor)}"
-            if not await self._has_rhythm():
-                when = "once its usual pauses are known, by its saves"
-            if little := too_little_work(silence, policy):
-                return f"it is not restarted: {little}"
-            return f"it is restarted {when} (hang.silence: restart)"
+            with suppress(ClusterError):
+                root = read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE))
+                return what_follows(root, policy, silence)
         return f"nothing is done about it; `{self._explain}` shows it, and --hang restart restarts"
-
-    async def _has_rhythm(self) -> bool:
-        """Whether the run has saved often enough that a silence of all its ranks is acted on."""
-        with suppress(ClusterError):
-            return has_rhythm(read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE)).progress)
-        return False
 
     def _notify(self, kind: RunMessageKind, message: str, **facts: str | float | None) -> None:
         """Send a notification: the facts of every kind, and the own facts of this kind."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from healthd.cluster.embedded import EmbeddedCluster
@@ -17,7 +18,7 @@ from healthd.core.api.health import MemberState
 from healthd.core.api.model import CauseKind
 from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.silence import Silence, SilentMember
-from healthd.core.hang.suspects.evidence import ProcessEvidence, RankEvidence, TaskState
+from healthd.core.hang.suspects.evidence import Frame, ProcessEvidence, RankEvidence, Stack, TaskState
 from healthd.core.hang.suspects.vote import vote
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.gangs.job import read_job
@@ -89,10 +90,10 @@ async def test_the_suspect_is_logged_notified_and_recorded(run: Run) -> None:
 @pytest.mark.parametrize(
     ("progress", "states", "when"),
     [
-        (NO_PROGRESS, "S", "once its usual pauses are known, by its saves"),
-        (SAVED, "S", "when that has lasted for 10 min"),
-        (SAVED, "T", "now"),
-        (SAVED, "Z", "now"),
+        (NO_PROGRESS, "S", "it is restarted once its usual pauses are known: when 4 of its saves have been seen"),
+        (SAVED, "S", "it is restarted when that has lasted for 600 s (hang.floor)"),
+        (SAVED, "T", "it is restarted"),
+        (SAVED, "Z", "it is restarted"),
     ],
 )
 async def test_it_is_said_when_the_restart_comes(run: Run, progress: Progress, states: str, when: str) -> None:
@@ -102,8 +103,23 @@ async def test_it_is_said_when_the_restart_comes(run: Run, progress: Progress, s
         await run.log.silent(silence, policy=RESTARTS)
         await run.log.located(silence, a_record(SLEEPS, SLEEPS, STOPPED, SLEEPS), policy=RESTARTS)
 
-    hint = f"it is restarted {when} (hang.silence: restart)"
-    assert (logs[0]["note"], run.notified[0]["hint"]) == (hint, hint)
+    assert (logs[0]["note"], run.notified[0]["hint"]) == (when, when)
+    assert logs[1]["note"] == "", "it is not said again"
+
+
+async def test_it_is_said_when_two_witnesses_make_it_a_reason_for_a_restart(run: Run) -> None:
+    await run.begin(SAVED)
+    silence = msgspec.structs.replace(SILENCE, worked=900.0)
+    waits, reads = (Stack((Frame(name, file),)) for name, file in (("wait", "torch/distributed/c.py"), ("row", "r.py")))
+    record = a_record(*[STOPPED if rank == 2 else SLEEPS for rank in range(4)])
+    ranks = tuple(replace(each, stack=reads if each.rank == 2 else waits) for each in record.ranks)
+    with capture_logs() as logs:
+        await run.log.silent(silence, policy=RESTARTS)
+        await run.log.located(silence, HangRecord(since=START, location=vote(ranks), ranks=ranks), policy=RESTARTS)
+
+    assert "unless two witnesses name a rank" in str(logs[0]["note"])
+    assert logs[1]["note"] == "it is restarted when that has lasted for 600 s (hang.floor)"
+    assert sentence(logs[1]).endswith(f"\n{logs[1]['note']}")
 
 
 async def test_a_slot_that_was_suspected_before_is_named(run: Run) -> None:

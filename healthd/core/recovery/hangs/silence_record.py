@@ -18,7 +18,7 @@ from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.silence import Silence, SilentMember, cannot_go_on
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, members
 from healthd.core.recovery.hangs.gang_silence import QUIET, ObservedSilence, mode_of, ranks, rhythm_of
-from healthd.core.recovery.progress import has_rhythm, silence_allowed, too_little_work
+from healthd.core.recovery.progress import MIN_INTERVALS, has_rhythm, silence_allowed, too_little_work
 
 MOST_STORED = 64
 """Members in a record. All annotations of an object share 256 KiB, and a gang may have 20,000 members."""
@@ -63,19 +63,19 @@ def members_of(record: Silence, root: Root) -> int:
 def what_follows(root: Root, policy: HangPolicy, silence: Silence, doubt: str = "") -> str:
     """What healthd does about *silence*, the hang of a gang, for a person."""
     saves = has_rhythm(root.progress)
+    most = silence_allowed(root.progress, policy, root.attempt).total_seconds()
     if mode_of(root, policy) is not SilenceMode.RESTART:
-        most = silence_allowed(root.progress, policy, root.attempt).total_seconds()
         by_clock = f", but for a restart after {most:.0f} s without a new step" if saves else ""
         set_by = "healthd.dev/hang" if root.options.hang else "hang.silence"
         return f"healthd does nothing about it ({set_by} is tell){by_clock}"
     if not saves:
-        return "it is restarted once its usual pauses are known, by its saves"
+        return f"it is restarted once its usual pauses are known: when {MIN_INTERVALS + 1} of its saves have been seen"
     if doubt:
         return f"it is not restarted yet: {doubt}"
     if cannot_go_on(silence):
         return "it is restarted"
     if little := too_little_work(silence, policy):
-        return f"it is not restarted: {little}"
+        return f"it is not restarted for that: {little}; without a new step it is restarted after {most:.0f} s"
     return f"it is restarted when that has lasted for {policy.floor.total_seconds():.0f} s (hang.floor)"
 
 

@@ -160,7 +160,11 @@ RESTARTED = GangOptions(restart=True, hang=SilenceMode.RESTART)
             "",
             "healthd does nothing about it (healthd.dev/hang is tell)",
         ),
-        (a_root(options=RESTARTED), "", "it is restarted once its usual pauses are known, by its saves"),
+        (
+            a_root(options=RESTARTED),
+            "",
+            "it is restarted once its usual pauses are known: when 4 of its saves have been seen",
+        ),
         (
             a_root(options=RESTARTED, progress=RHYTHM),
             "",
@@ -175,16 +179,16 @@ def test_what_follows_is_said(root: Root, doubt: str, text: str) -> None:
     assert what_follows(root, policy, RECORD, doubt) == text
 
 
-SEEN = "its ranks were seen to work for"
+SEEN, SINCE = "its ranks worked for", "since their rhythm is known"
 
 
 @pytest.mark.parametrize(
     ("worked", "why"),
     [
-        (90.0, f"{SEEN} 90 s before, less than 600 s (hang.floor)"),
+        (90.0, f"{SEEN} 90 s {SINCE}, less than 600 s (hang.floor)"),
         (
             7199.0,
-            f"{SEEN} 7199 s before, less than 7200 s (12 times hang.floor), unless two witnesses name a rank",
+            f"{SEEN} 7199 s {SINCE}, less than 7200 s (12 times hang.floor), unless two witnesses name a rank",
         ),
         (None, "an agent does not say for how long its ranks worked before; is it older?"),
     ],
@@ -195,7 +199,7 @@ def test_it_is_said_why_a_gang_that_was_not_seen_to_work_for_long_is_not_restart
     silence = msgspec.structs.replace(RECORD, worked=worked)
 
     follows = what_follows(a_root(options=RESTARTED, progress=RHYTHM), HangPolicy(), silence)
-    assert follows == f"it is not restarted: {why}"
+    assert follows == f"it is not restarted for that: {why}; without a new step it is restarted after 600 s"
 
 
 def test_a_gang_of_which_a_rank_is_stopped_is_restarted_at_once() -> None:
