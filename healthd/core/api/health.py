@@ -123,6 +123,8 @@ class PodFrame(Slim, frozen=True, kw_only=True):
     """The end of the path of its file."""
     line: Number = 0
     """The line in which it was."""
+    own: bool = False
+    """It is of the program's own code, and of no library. Absent: it is not, or the component is older."""
 
 
 class PodConnection(Slim, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from healthd.core.hang.describe import SURE
 from healthd.core.hang.suspects.evidence import RankEvidence, TaskState
-from healthd.core.hang.suspects.outliers import spoken_frame
+from healthd.core.hang.suspects.places import spoken_place
 from healthd.core.hang.suspects.vote import HangLocation, Suspect, spoken_process
 from healthd.core.phrases import some
 from healthd.core.printable import printable
@@ -83,7 +83,7 @@ def doing_of(evidence: RankEvidence) -> str:
         name = waiting.recent[-1].name if waiting.recent else "collective"
         return f"waits in {name} {waiting.number:,} of {waiting.group}"
     if evidence.stack is not None and evidence.stack.frames:
-        return f"in {spoken_frame(evidence.stack.frames[0])}"
+        return f"in {spoken_place(evidence.stack)}"
     if process is not None and process.state is not TaskState.UNKNOWN:
         return f"{process.state}" + (f" in {process.syscall}" if process.syscall else "")
     return _last_line(evidence) or _NOTHING_KNOWN

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from healthd.core.hang.history import ActivityHistory, most_telling
 from healthd.core.hang.silence import Silence
 from healthd.core.hang.suspects.evidence import GroupProgress, RankEvidence
+from healthd.core.hang.suspects.places import place_of
 from healthd.core.hang.suspects.vote import HangLocation
 from healthd.core.report.activity_picture import ActivityPicture
 from healthd.core.report.hang_text import hang_lines
@@ -62,7 +63,7 @@ def _without_details(evidence: RankEvidence) -> RankEvidence:
 
 
 def _what_the_table_needs(evidence: RankEvidence) -> RankEvidence:
-    stack = evidence.stack and replace(evidence.stack, frames=evidence.stack.frames[:1])
+    stack = evidence.stack and replace(evidence.stack, frames=place_of(evidence.stack))
     groups = tuple(replace(group, recent=group.recent[-1:]) for group in _waiting_group(evidence))
     return replace(evidence, stack=stack, network=None, groups=groups, log=evidence.log[-1:], troubles=())
 

@@ -93,6 +93,12 @@ class TestRoom:
         assert (len(kept.history.ranks), kept.history.left_out) == (MOST_RANKS, 4096 - MOST_RANKS)
         assert 4000 in [each.rank for each in kept.history.ranks]
 
+    def test_the_line_of_the_program_is_kept_where_the_other_frames_have_no_room(self) -> None:
+        reads, own = Frame("readinto", "python3.11/socket.py", 7), Frame("fetch", "train.py", 8, is_own=True)
+        stack = Stack((reads, *[Frame("x" * LONGEST_WORD, "y" * LONGEST_WORD)] * 10, own))
+        lines = record_lines(stored(a_record(*ranks_with(40, stack=stack))), None)
+        assert any("in readinto (python3.11/socket.py:7), called by fetch (train.py:8)" in line for line in lines)
+
 
 class TestPicture:
     def test_it_marks_the_suspects_and_names_their_nodes(self) -> None:

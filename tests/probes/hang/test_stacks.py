@@ -47,9 +47,42 @@ class TestOutput:
         stack = read_py_spy(output, 7)
         assert stack.frames == (
             Frame("all_reduce", "torch/distributed/distributed_c10d.py", 3),
-            Frame("main", "job/train.py", 3),
+            Frame("main", "job/train.py", 3, is_own=True),
         )
         assert wait_of(stack) is not None
+
+    @pytest.mark.parametrize(
+        "path", ["/home/u/job/train.py", "train.py", "/opt/lib/python/rows.py", "/python3/main.py"]
+    )
+    def test_code_that_is_in_no_library_is_the_program_s_own(self, path: str) -> None:
+        assert is_own(path)
+
+    @pytest.mark.parametrize(
+        "path",
+        [
+            SITE + "torch/_ops.py",
+            "/usr/lib/python3/dist-packages/yaml/loader.py",
+            "/usr/lib/python3.11/socket.py",
+            "/usr/lib64/python3.13t/re/__init__.py",
+            "<frozen runpy>",
+            "<string>",
+            "/tmp/torchinductor_root/ab/cabxyz.py",
+            "",
+        ],
+    )
+    def test_libraries_and_generated_code_are_not(self, path: str) -> None:
+        assert not is_own(path)
+
+    @pytest.mark.parametrize(
+        ("path", "short"),
+        [
+            ("/usr/lib/python3.11/socket.py", "python3.11/socket.py"),
+            ("/opt/conda/lib/python3.11/multiprocessing/queues.py", "python3.11/multiprocessing/queues.py"),
+            ("/usr/lib64/python3.13t/re/__init__.py", "python3.13t/re/__init__.py"),
+        ],
+    )
+    def test_a_file_of_the_standard_library_has_its_whole_name(self, path: str, short: str) -> None:
+        assert read_py_spy(threads(("f", path)), 7).frames[0].file == short
 
     @pytest.mark.parametrize(
         "output", [b"", b"{}", b"[]", b"[" * 100_000, b'[{"frames": 3}]', b'[{"frames": []}]', b"\xff"]
@@ -63,6 +96,10 @@ class TestOutput:
         assert len(stack.frames) == MOST_FRAMES
         assert all(f.function.isprintable() and f.file.isprintable() for f in stack.frames)
         assert all(len(f.function) <= 64 and len(f.file) <= 64 for f in stack.frames)
+
+
+def is_own(path: str) -> bool:
+    return read_py_spy(threads(("f", path)), 7).frames[0].is_own
 
 
 class TestProgram:

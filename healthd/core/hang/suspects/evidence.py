@@ -94,12 +94,14 @@ class Stack(Struct, frozen=True):
     frames: Annotated[tuple[Frame, ...], Meta(max_length=MOST_FRAMES)]
 
 
-class Frame(Struct, frozen=True):
+class Frame(Struct, frozen=True, omit_defaults=True):
     """One function. *file* is the end of its path."""
 
     function: Word
     file: Word = ""
     line: Count = 0
+    is_own: bool = False
+    """Of the program's own code, and of no library. False also where an older healthd did not say it."""
 
 
 class Connection(Struct, frozen=True):

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from healthd.core.hang.suspects.evidence import Activity, Frame, ProcessEvidence, RankEvidence, Stack, TaskState
+from healthd.core.hang.suspects.places import function_of, spoken_place
 
 _INNERMOST = 8
 """Frames that are searched for a wait."""
@@ -66,8 +68,12 @@ def odd_stacks(ranks: Sequence[RankEvidence]) -> list[Odd]:
 
 
 def wait_of(stack: Stack) -> Frame | None:
-    """The innermost frame of *stack* in which a rank waits for others. None: it does not wait for others."""
-    return next((frame for frame in stack.frames[:_INNERMOST] if _is_wait(frame)), None)
+    """
+    The innermost frame of *stack* in which a rank waits for others. None: it does not wait for others, or is in the
+    program's own code, which torch has called (a hook, the forward pass of a module).
+    """
+    inside = takewhile(lambda frame: not frame.is_own, stack.frames[:_INNERMOST])
+    return next(filter(_is_wait, inside), None)
 
 
 def _is_wait(frame: Frame) -> bool:
@@ -75,21 +81,16 @@ def _is_wait(frame: Frame) -> bool:
 
 
 def _is_outside(stack: Stack, waiting: int) -> str:
-    return f"is in {spoken_frame(stack.frames[0])}; {_ranks(waiting)} in a collective or for the GPU"
+    return f"is in {spoken_place(stack)}; {_ranks(waiting)} in a collective or for the GPU"
 
 
 def _ranks(number: int) -> str:
     return "1 rank waits" if number == 1 else f"{number:,} ranks wait"
 
 
-def spoken_frame(frame: Frame) -> str:
-    """*frame* in a sentence."""
-    return f"{frame.function} ({frame.file}:{frame.line})" if frame.file else frame.function
-
-
 def _unlike(stacks: Mapping[int, Stack]) -> list[Odd]:
     """One in eight at most: the stages of a pipeline have stacks of their own."""
-    keys = {rank: tuple((f.function, f.file) for f in stack.frames[:_COMPARED]) for rank, stack in stacks.items()}
+    keys = {rank: tuple(map(function_of, stack.frames[:_COMPARED])) for rank, stack in stacks.items()}
     if len(keys) < FEWEST:
         return []
     ((usual, _),) = Counter(keys.values()).most_common(1)
@@ -97,7 +98,7 @@ def _unlike(stacks: Mapping[int, Stack]) -> list[Odd]:
     if len(odd) > max(1, len(keys) // 8):
         return []
     words = f"{len(keys) - len(odd):,} ranks are in {usual[0][0]}"
-    return [Odd(rank, f"is in {spoken_frame(stacks[rank].frames[0])}; {words}", others_wait=False) for rank in odd]
+    return [Odd(rank, f"is in {spoken_place(stacks[rank])}; {words}", others_wait=False) for rank in odd]
 
 
 def odd_states(ranks: Sequence[RankEvidence]) -> list[Odd]:

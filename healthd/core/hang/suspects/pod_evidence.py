@@ -89,7 +89,7 @@ def published_process(ranks: Sequence[RankEvidence]) -> PodProcess | None:
         syscall=process.syscall,
         wchan=process.wchan,
         processes=process.processes,
-        stack=[PodFrame(function=frame.function, file=frame.file, line=frame.line) for frame in frames],
+        stack=[PodFrame(function=each.function, file=each.file, line=each.line, own=each.is_own) for each in frames],
     )
 
 
@@ -158,5 +158,5 @@ def _state(process: PodProcess) -> TaskState:
 
 def _stack(process: PodProcess) -> Stack | None:
     """Names come from the program of a user."""
-    frames = tuple(Frame(bounded(each.function), bounded(each.file), each.line) for each in process.stack)
+    frames = tuple(Frame(bounded(each.function), bounded(each.file), each.line, each.own) for each in process.stack)
     return Stack(frames) if frames else None

@@ -9,9 +9,12 @@ import msgspec
 from healthd.core.hang.suspects.evidence import MOST_FRAMES, Frame, Stack, bounded
 from healthd.core.untrusted import LARGEST_NUMBER
 
-_PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
+_LIBRARY = re.compile(r".*/(?:(?:site|dist)-packages/|lib(?:64)?/(?=python3\.\d+t?/))")
+"""The folder of installed packages, or that around the standard library."""
+_GENERATED = re.compile(r"<|.*/torchinductor_[^/]*/")
+"""Code without a file (`<frozen runpy>`), and what torch.compile writes: it calls collectives itself."""
 _KEPT_PARTS = 2
-"""Of the path of a file that is in no package."""
+"""Of the path of a file that is in no library."""
 
 
 class _SpiedFrame(msgspec.Struct):
@@ -44,12 +47,16 @@ def read_py_spy(output: bytes, pid: int) -> Stack:
 
 
 def _frame(spied: _SpiedFrame) -> Frame:
-    return Frame(bounded(spied.name[:1000]), _short(spied.filename[-4096:]), min(max(spied.line, 0), LARGEST_NUMBER))
+    path, line = spied.filename[-4096:], min(max(spied.line, 0), LARGEST_NUMBER)
+    return Frame(bounded(spied.name[:1000]), _short(path), line, is_own=_is_own(path))
 
 
 def _short(path: str) -> str:
-    """The end of *path*: from the package on, else the file and its folder."""
-    short = _PACKAGES.sub("", path)
-    if short == path:
-        short = "/".join(path.split("/")[-_KEPT_PARTS:])
+    """The end of *path*: from the package on, or from `python3.11/` on; else the file and its folder."""
+    library = _LIBRARY.match(path)
+    short = path[library.end() :] if library else "/".join(path.split("/")[-_KEPT_PARTS:])
     return bounded(short[-64:])
+
+
+def _is_own(path: str) -> bool:
+    return bool(path) and not _LIBRARY.match(path) and not _GENERATED.match(path)

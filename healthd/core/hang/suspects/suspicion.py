@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from hashlib import blake2s
 
 from healthd.core.api.recoveries import HangSuspect
-from healthd.core.hang.suspects.evidence import RankEvidence, Source, Stack
-from healthd.core.hang.suspects.outliers import spoken_frame
+from healthd.core.hang.suspects.evidence import Frame, RankEvidence, Source, Stack
+from healthd.core.hang.suspects.places import function_of, spoken_place
 from healthd.core.hang.suspects.vote import HangLocation, Suspect
 
 
@@ -36,11 +36,12 @@ def _suspect(suspect: Suspect, stack: Stack | None, member: str) -> HangSuspect:
         witnesses=suspect.strength,
         confidence=suspect.confidence,
         words=[f"{witness.source}: {witness.words}" for witness in suspect.witnesses],
-        doing=spoken_frame(frames[0]) if frames else "",
-        stack=_digest([f"{frame.function}\0{frame.file}" for frame in frames]) if frames and is_program else "",
+        doing=spoken_place(stack) if stack is not None else "",
+        stack=_digest(frames) if frames and is_program else "",
     )
 
 
-def _digest(functions: Sequence[str]) -> str:
+def _digest(frames: Iterable[Frame]) -> str:
     """Equal for equal functions, and short. Lines differ within a loop."""
+    functions = ("\0".join(function_of(frame)) for frame in frames)
     return blake2s("\n".join(functions).encode(errors="surrogatepass"), digest_size=8).hexdigest()

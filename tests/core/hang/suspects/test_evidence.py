@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from healthd.core.hang.suspects.evidence import LONGEST_WORD, RankEvidence, TaskState, bounded
+from healthd.core.hang.suspects.evidence import LONGEST_WORD, Frame, RankEvidence, TaskState, bounded
 from tests.core.hang.gangs import LOADING, Shape, evidence, stopped_gang
 
 A_RANK = evidence(Shape(8), 3, state=TaskState.STOPPED, stack=LOADING, cpu=0.5, lost_by_ras="dead")
@@ -26,6 +26,11 @@ def test_short_printable_text_stays_as_it_is() -> None:
 def test_a_record_is_the_same_after_it_was_sent() -> None:
     ranks = [A_RANK, *stopped_gang(Shape(8), [3], seed=1)]
     assert msgspec.json.decode(msgspec.json.encode(ranks), type=list[RankEvidence]) == ranks
+
+
+def test_a_frame_of_an_older_healthd_is_not_known_to_be_the_program_s_own() -> None:
+    frame = msgspec.json.decode(b'{"function":"f","file":"t.py","line":3}', type=Frame)
+    assert frame == Frame("f", "t.py", 3, is_own=False)
 
 
 @pytest.mark.parametrize(

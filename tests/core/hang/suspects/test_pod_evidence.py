@@ -155,6 +155,14 @@ def test_a_stack_outside_of_the_collective_names_the_rank_also_where_all_sleep()
     ]
 
 
+def test_the_line_of_the_program_is_published_and_named() -> None:
+    frames = (Frame("readinto", "python3.11/socket.py", 706), Frame("fetch", "job/train.py", 88, is_own=True))
+    loads = PodActivity(process=published_process([RankEvidence(0, stack=Stack(frames))]))
+    (suspect,) = voted(REDUCES, REDUCES, loads, REDUCES).suspects
+
+    assert "in readinto (python3.11/socket.py:706), called by fetch (job/train.py:88);" in suspect.witnesses[0].words
+
+
 def test_a_stopped_process_names_the_rank() -> None:
     (suspect,) = voted(
         REDUCES, PodActivity(process=PodProcess(state="stopped", name="python", pid=9)), REDUCES

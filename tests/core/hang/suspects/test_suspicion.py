@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from healthd.core.hang.suspects.evidence import Frame, RankEvidence, Source, Stack
 from healthd.core.hang.suspects.suspicion import suspects_of
@@ -50,6 +51,24 @@ def test_the_same_functions_are_the_same_place_whatever_their_lines() -> None:
 
     assert first == same
     assert len({first, shorter, other}) == 3
+
+
+def test_a_record_of_an_older_healthd_names_the_same_place() -> None:
+    """It kept the last two parts of the path of any file that is in no package, and did not know whose code it is."""
+    location = HangLocation(ranks=4, suspects=(a_suspect(Source.STACK),))
+    older = Stack((Frame("submit", "futures/thread.py", 1), Frame("wait", "python3.11/queue.py"), *LOADS.frames))
+    newer = Stack(
+        (
+            Frame("submit", "python3.11/concurrent/futures/thread.py", 1),
+            Frame("wait", "python3.11/queue.py"),
+            *(replace(frame, is_own=True) for frame in LOADS.frames),
+        )
+    )
+    before, after = (suspects_of(location, [RankEvidence(2, stack=stack)])[0] for stack in (older, newer))
+
+    assert before.stack == after.stack == "01ca224fff6c2661"
+    assert before.doing == "submit (futures/thread.py:1)"
+    assert after.doing == "submit (python3.11/concurrent/futures/thread.py:1), called by __getitem__ (data/rows.py:33)"
 
 
 @pytest.mark.parametrize("stack", [None, Stack(())])

@@ -8,7 +8,8 @@ from time import process_time
 import pytest
 
 from healthd.core.api.recoveries import MOST_SUSPECTS
-from healthd.core.hang.suspects.evidence import Collective, GroupProgress, RankEvidence, Source, TaskState
+from healthd.core.hang.suspects.evidence import Collective, Frame, GroupProgress, RankEvidence, Source, Stack, TaskState
+from healthd.core.hang.suspects.outliers import wait_of
 from healthd.core.hang.suspects.vote import HangLocation, vote
 from tests.core.hang.gangs import (
     LOADING,
@@ -25,6 +26,12 @@ from tests.core.hang.gangs import (
 )
 
 SMALL = Shape(ranks=16, tensor_parallel=4)
+BACKWARD = (
+    Frame("_engine_run_backward", "torch/autograd/graph.py", 869),
+    Frame("backward", "torch/_tensor.py", 630),
+    Frame("step", "job/train.py", 40, is_own=True),
+)
+"""Of a rank whose backward pass has called what is before it in the stack."""
 
 
 def named(location: HangLocation) -> list[int]:
@@ -183,6 +190,40 @@ class TestStacks:
         location = vote([evidence(SMALL, rank, stack=LOADING if rank == 1 else WAITING) for rank in range(ranks)])
         assert named(location) == [1]
         assert "__getitem__ (dataset.py:12)" in location.suspects[0].witnesses[0].words
+
+    @pytest.mark.parametrize("lock", [(), (Frame("wait", "python3.11/threading.py", 331),)])
+    def test_a_rank_that_is_locked_in_its_own_code_below_torch_does_not_wait_for_others(
+        self, lock: tuple[Frame, ...]
+    ) -> None:
+        locked = Stack((*lock, Frame("hook", "job/train.py", 52, is_own=True), *BACKWARD))
+        ranks = [evidence(SMALL, rank, stack=locked if rank == 2 else WAITING) for rank in range(4)]
+        (suspect,) = vote(ranks).suspects
+
+        assert (suspect.rank, suspect.confidence) == (2, 0.6)
+        assert "hook (job/train.py:52); 3 ranks wait" in suspect.witnesses[0].words
+
+    def test_own_code_that_calls_a_collective_below_torch_waits(self) -> None:
+        waits = Stack((WAITING.frames[0], Frame("hook", "job/train.py", 52, is_own=True), *BACKWARD))
+        assert wait_of(waits) == WAITING.frames[0]
+
+    def test_the_line_of_the_program_that_called_a_library_is_said(self) -> None:
+        reads = Stack(
+            (
+                Frame("SocketIO.readinto", "python3.11/socket.py", 706),
+                Frame("read", "python3.11/http/client.py", 4),
+                Frame("fetch", "job/train.py", 88, is_own=True),
+                Frame("main", "job/train.py", 9, is_own=True),
+            )
+        )
+        location = vote([evidence(SMALL, rank, stack=reads if rank == 1 else WAITING) for rank in range(4)])
+        assert location.suspects[0].witnesses[0].words == (
+            "is in SocketIO.readinto (python3.11/socket.py:706), called by fetch (job/train.py:88); "
+            "3 ranks wait in a collective or for the GPU"
+        )
+
+    def test_a_rank_whose_agent_names_files_of_the_standard_library_in_the_older_way_is_like_the_others(self) -> None:
+        older, newer = (Stack((Frame("get", f"{lead}multiprocessing/queues.py", 103),)) for lead in ("", "python3.11/"))
+        assert named(vote([evidence(SMALL, rank, stack=older if rank == 1 else newer) for rank in range(8)])) == []
 
     def test_ranks_that_all_load_have_no_culprit(self) -> None:
         assert named(vote([evidence(SMALL, rank, stack=LOADING) for rank in range(8)])) == []
