@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import re
 import uuid
+from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -14,7 +18,9 @@ from healthd.cli.commands.run import log_no_gpu
 from healthd.cli.main import main
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.api import ChosenCheckpoint, Job, Node, PodStatus
+from healthd.core.api import ANNOTATION_SILENCE, ChosenCheckpoint, Job, Node, PodStatus
+from healthd.core.api.health import MemberState
+from healthd.core.hang.silence import Silence, SilentMember
 from healthd.core.node.quarantine import Record, cordon_patch
 from healthd.local.gang import NAMESPACE, RunSpec, job_of
 from healthd.local.machine.slots import Slot, register
@@ -75,6 +81,31 @@ def test_a_run_whose_healthd_was_killed_has_no_ranks_and_the_same_command_goes_o
     assert reported.startswith("run llama was interrupted\n")
     assert "slot-0       idle" in reported
     assert "way out      the same command" in reported
+
+
+def test_a_run_that_hangs_says_so(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    since = SystemClock().now() - timedelta(minutes=3)
+    members = tuple(SilentMember(rank=each, state=MemberState.SILENT, last_active=since, states="S") for each in "01")
+    silence = Silence(since=since, seen_at=since, allowed=12, period=2, members=members)
+
+    async def fell_silent() -> None:
+        with EmbeddedCluster.open(
+            database(runs / "llama"), clock=SystemClock(), new_uid=lambda: str(uuid.uuid4())
+        ) as cluster:
+            note = {ANNOTATION_SILENCE: msgspec.json.encode(silence).decode()}
+            resumed = {"metadata": {"annotations": note}, "spec": {"suspend": False}}
+            await cluster.patch(Job, "llama", resumed, namespace=NAMESPACE)
+
+    asyncio.run(fell_silent())
+    with (runs / "llama" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert main(["status", "--name", "llama"]) == 0
+        shown = capsys.readouterr().out
+        main(["explain", "llama"])
+        headline, title, *_ = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+
+    assert re.search(r"^  hangs        no rank has worked for 3 min \d+ s: ranks 0, 1 sleep$", shown, re.MULTILINE)
+    assert (headline, title) == ("run llama: no recovery so far", "No rank worked")
 
 
 def test_a_slot_out_of_service_has_the_command_for_its_repair_until_it_is_marked_repaired(

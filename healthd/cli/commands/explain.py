@@ -33,6 +33,7 @@ from healthd.core.checkpoint.restart_cost import Stake, at_stake
 from healthd.core.hang.suspects.evidence import RankEvidence
 from healthd.core.hang.work.straggler_text import straggler_lines
 from healthd.core.recovery.gang import Root
+from healthd.core.recovery.hangs.silence_record import open_silence
 from healthd.core.recovery.recovery_status import blamed, gang_text, kind_named
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER, Terms
 from healthd.core.report.explain import Explanation, explain
@@ -125,8 +126,11 @@ def run(args: argparse.Namespace) -> int:
         explanation = _explained(recorded.recoveries[0], recorded)
         _print(
             lambda width: [
-                *explain_sections(explanation, width=width, terms=recorded.terms, option=recorded.option),
-                *_silent(recorded, width),
+                *_with_hang(
+                    explain_sections(explanation, width=width, terms=recorded.terms, option=recorded.option),
+                    recorded,
+                    width,
+                ),
                 *gpu_time(recorded.gpu_time, width),
                 *_logs(explanation, recorded.state),
             ]
@@ -135,8 +139,7 @@ def run(args: argparse.Namespace) -> int:
         gang, stake, lines = recorded.gang, recorded.stake, recorded.gpu_time
         _print(
             lambda width: [
-                *sections_without_incident(gang, stake, width=width),
-                *_silent(recorded, width),
+                *_with_hang(sections_without_incident(gang, stake, width=width), recorded, width),
                 *gpu_time(lines, width),
             ]
         )
@@ -187,6 +190,13 @@ async def _notes(gang: Root, found: Target) -> Mapping[str, str]:
     except NotFound:
         return {}
     return job.metadata.annotations
+
+
+def _with_hang(sections: Sequence[Section], recorded: Recorded, width: int) -> list[Section]:
+    """*sections* and the last silence, which comes right below the headline while the gang hangs."""
+    hangs = recorded.gang is not None and open_silence(recorded.gang, SystemClock().now()) is not None
+    place = 1 if hangs else len(sections)
+    return [*sections[:place], *_silent(recorded, width), *sections[place:]]
 
 
 def _silent(recorded: Recorded, width: int) -> Iterator[Section]:

@@ -23,11 +23,15 @@ from healthd.cluster.port import ClusterError, NotFound
 from healthd.core.api import Job, Node, Pod, Recovery
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.checkpoint.restart_cost import at_stake, cost_lines
+from healthd.core.hang.describe import describe
 from healthd.core.node.quarantine import read_record, repaired_at
 from healthd.core.recovery.breaker import hold_of
-from healthd.core.recovery.gang import RootOutcome, attempt_of, index_of, is_terminal
+from healthd.core.recovery.gang import Root, RootOutcome, attempt_of, index_of, is_terminal
+from healthd.core.recovery.hangs.silence_record import open_silence
 from healthd.core.recovery.nodes.spares import is_spare
 from healthd.core.recovery.terms import ONE_SERVER
+from healthd.core.report.explain import milliseconds
+from healthd.core.report.explain_text import duration
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE
 from healthd.local.reports.restarts import cause_text, main_cause, way_out
@@ -57,6 +61,8 @@ class RunStatus:
     way_out: str
     restarting: str
     """The current phase of its restart, while one is in progress."""
+    hangs: str
+    """For how long no rank has worked. Empty while one works, as far as is known."""
     last: str
     """The reason for the newest restart, or for giving up. Empty when there was no restart."""
     slots: dict[str, str]
@@ -120,6 +126,7 @@ async def _read(cluster: EmbeddedCluster, run: KnownRun, now: datetime) -> RunSt
         waits_for=status.message if status and held else "",
         way_out=way_out(hold_of(status), status.causes[-1].node, option) if status and held else "",
         restarting=f"{status.phase.value}: {status.message}" if status and not held else "",
+        hangs=_hangs(root, now) if is_running else "",
         last=_last(newest),
         # When healthd was killed, the record still says that ranks run. They were ended together with healthd.
         slots={
@@ -128,6 +135,13 @@ async def _read(cluster: EmbeddedCluster, run: KnownRun, now: datetime) -> RunSt
         },
         next_fault=tuple(cost_lines(stake, ONE_SERVER)) if stake else (),
     )
+
+
+def _hangs(root: Root, now: datetime) -> str:
+    silence = open_silence(root, now)
+    if silence is None:
+        return ""
+    return f"no rank has worked for {duration(milliseconds(now - silence.since))}: {describe(silence)}"
 
 
 def _last(newest: Recovery | None) -> str:
@@ -172,6 +186,8 @@ def lines(status: RunStatus) -> Iterator[str]:
     if status.waits_for:
         yield f"  waits for    {status.waits_for}"
         yield f"  way out      {status.way_out}"
+    if status.hangs:
+        yield f"  hangs        {status.hangs}"
     if status.restarting:
         yield f"  restart      {status.restarting}"
     yield f"  restarts     {run.restarts}" + (f", the last: {status.last}" if status.last and run.restarts else "")
