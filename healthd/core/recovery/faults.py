@@ -357,4 +357,7 @@ def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datet
         message = f"no new step and no output for {silent}, more than {most}, though a {view.terms.member} works"
     else:
         message = f"no new step and no sign of life for {silent}, more than the {most} that its own rhythm allows"
-    return Cause(kind=CauseKind.HANG, message=message, at=now)
+    if view.silence is None:
+        return Cause(kind=CauseKind.HANG, message=message, at=now)
+    known = hang_cause(view.silence, root.progress.step, view.terms, now)
+    return replace(known, message=f"{message}; {known.message}")

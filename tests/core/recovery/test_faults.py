@@ -574,5 +574,18 @@ def test_a_gang_whose_members_have_fallen_silent_hangs_whatever_its_checkpoints_
     )
 
 
+def test_a_restart_for_want_of_a_new_step_names_the_suspects_of_the_silence_beside_it() -> None:
+    """It is replaced like any other suspect, and a hang in the same place after that is seen to be the same."""
+    named = HangSuspect(member="1", node="node-1", witnesses=2, doing="read (rows.py:7)", stack="a1")
+    silence = msgspec.structs.replace(QUIET, worked=1.0, suspects=(named,), members=())
+    view = GangView(root=SILENT, pods=(a_member(0), a_member(1)), nodes=NODES, silence=silence)
+
+    (cause,) = find_faults(view, HANG, NOW)
+
+    assert (cause.suspects, cause.step) == ([named], SILENT.progress.step)
+    assert cause.message.startswith("no new step and no sign of life for 1200 s")
+    assert cause.message.endswith("member 1 is suspected by 2 independent witnesses, in read (rows.py:7)")
+
+
 def test_silent_members_are_not_acted_on_before_the_gang_has_saved_a_few_times() -> None:
     assert silent(a_root(progress=Progress(step=5, at=NOW, intervals=[60.0]))) == []

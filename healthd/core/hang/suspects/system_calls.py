@@ -9,16 +9,16 @@ from __future__ import annotations
 _X86_64 = {
     0: "read", 1: "write", 7: "poll", 16: "ioctl", 17: "pread64", 18: "pwrite64", 23: "select", 24: "sched_yield",
     34: "pause", 35: "nanosleep", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg",
-    47: "recvmsg", 61: "wait4", 72: "fcntl", 73: "flock", 74: "fsync", 75: "fdatasync", 202: "futex", 230:
-    "clock_nanosleep", 232: "epoll_wait", 247: "waitid", 257: "openat", 262: "newfstatat", 270: "pselect6",
-    271: "ppoll", 281: "epoll_pwait", 426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv",
+    47: "recvmsg", 61: "wait4", 62: "kill", 72: "fcntl", 73: "flock", 74: "fsync", 75: "fdatasync", 202: "futex",
+    230: "clock_nanosleep", 232: "epoll_wait", 234: "tgkill", 247: "waitid", 257: "openat", 262: "newfstatat",
+    270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv",
 }  # fmt: skip
 _GENERIC = {
     22: "epoll_pwait", 25: "fcntl", 29: "ioctl", 32: "flock", 56: "openat", 63: "read", 64: "write", 67: "pread64",
     68: "pwrite64", 72: "pselect6", 73: "ppoll", 79: "newfstatat", 82: "fsync", 83: "fdatasync", 95: "waitid",
-    98: "futex", 101: "nanosleep", 115: "clock_nanosleep", 124: "sched_yield", 202: "accept", 203: "connect",
-    206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 260: "wait4", 426: "io_uring_enter",
-    441: "epoll_pwait2", 449: "futex_waitv",
+    98: "futex", 101: "nanosleep", 115: "clock_nanosleep", 124: "sched_yield", 129: "kill", 131: "tgkill",
+    202: "accept", 203: "connect", 206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 260: "wait4",
+    426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv",
 }  # fmt: skip
 
 
