@@ -10,6 +10,11 @@ from collections.abc import Collection, Iterable
 
 from healthd.core.untrusted import LARGEST_STEP
 
+_DIGITS = r"\d{1,255}"
+"""
+A number in a name, which may be too large for a step. No file name is longer. A location, and the last words of a rank,
+may have thousands of digits, and those are no number: `int` refuses them.
+"""
 _WORDS = (
     r"(?:global_?)?steps?",
     r"iter(?:ation)?s?|it|batch|ba",
@@ -17,9 +22,9 @@ _WORDS = (
     r"epoch|ep",
 )
 """Words before a step number. An earlier row wins in a name such as `epoch=1-step=500`."""
-_NUMBERS = [re.compile(rf"(?:^|[-_.=])(?:{words})[-_.=]?(\d+)(?=$|[-_.=])", re.IGNORECASE) for words in _WORDS]
+_NUMBERS = [re.compile(rf"(?:^|[-_.=])(?:{words})[-_.=]?({_DIGITS})(?=$|[-_.=])", re.IGNORECASE) for words in _WORDS]
 _BEFORE_WORD = re.compile(
-    r"(?:^|[-_.=])(\d+)[-_]?(?:epochs?|(?:global_?)?steps?|iter(?:ation)?s?)(?=$|[-_.=])", re.IGNORECASE
+    rf"(?:^|[-_.=])({_DIGITS})[-_]?(?:epochs?|(?:global_?)?steps?|iter(?:ation)?s?)(?=$|[-_.=])", re.IGNORECASE
 )
 """A number before its word, such as `9epoch` or `rl_model_500_steps`."""
 _COUNTING = (_NUMBERS[0], _NUMBERS[1], _NUMBERS[3], _BEFORE_WORD)
@@ -37,7 +42,7 @@ _NOT_SAVED_BY_TRAINERS = re.compile(
     re.IGNORECASE,
 )
 """The suffix of a log, a picture, a table, data, a program, an export: files that lie beside checkpoints."""
-_IN_SERIES = re.compile(r"(?<![^\W_])(?<!\.)\d+(?![\d.])")
+_IN_SERIES = re.compile(rf"(?<![^\W_])(?<!\.){_DIGITS}(?![\d.])")
 """A number by itself: not that of `resnet50`, nor of 0.9999."""
 _OF_A_PART = re.compile(
     r"(?<![A-Za-z])(?:rank|shard|part|piece|chunk|proc(?:ess)?|worker|node|host|gpu|device|[tpdme]p|layer|expert|local|states?|of|seed"
@@ -46,7 +51,7 @@ _OF_A_PART = re.compile(
 )
 """Words before the number of a part of one checkpoint."""
 _WHOLE = re.compile(rf"(?:(?:{'|'.join(_WORDS)})[-_.=]?)?\d{{1,18}}", re.IGNORECASE)
-_BARE = re.compile(r"\d+")
+_BARE = re.compile(_DIGITS)
 _PLAIN = re.compile(r"[A-Za-z0-9_.=+-]+")
 _SHARD = re.compile(r"-of-\d", re.IGNORECASE)
 _ALONE = re.compile(
@@ -106,7 +111,7 @@ def may_be_saved(name: str) -> bool:
 
 def natural(name: str) -> tuple[tuple[str, int], ...]:
     """The sort key in which `epoch_9` comes before `epoch_11`."""
-    parts = re.split(r"(\d+)", name)
+    parts = re.split(f"({_DIGITS})", name)
     return tuple((text, int(number or 0)) for text, number in zip(parts[::2], [*parts[1::2], ""], strict=True))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from healthd.checkpoints.formats import declared
 from healthd.checkpoints.nested import MOST_FOLDERS, nested
-from healthd.checkpoints.step_names import parse_step
+from healthd.checkpoints.step_names import is_step, natural, number_of, parse_step, series
 from healthd.checkpoints.steps import UNKNOWN_STEP, find, newest_step, steps
 
 
@@ -272,6 +272,15 @@ def test_a_number_that_is_too_large_for_a_step_is_named_as_such(tmp_path: Path, 
     ]
     assert {(candidate.step, candidate.is_undeclared) for candidate in found} == {(UNKNOWN_STEP, True)}
     assert "at most 18 digits" in found[0].unfinished
+
+
+@pytest.mark.parametrize("name", ["step-{}", "{}", "{}_steps", "a-{}.pt", "checkpoint-{}"])
+def test_thousands_of_digits_are_no_number(name: str) -> None:
+    """A location that a tenant wrote, or a path in the last words of a rank, is longer than any name of a file."""
+    long, longer = (name.format("9" * digits) for digits in (5000, 5001))
+
+    assert (number_of(long), parse_step(long), is_step(long), series([long, longer])) == (None, None, False, [])
+    assert natural(long) < natural(longer)
 
 
 @pytest.mark.parametrize("layout", ["marked:DONE", '{files: ["part-*.pt"]}'])

@@ -195,6 +195,7 @@ def test_a_disk_that_fails_under_a_save_is_blamed(words: str) -> None:
         "OSError: [Errno 5] Input/output error: '/run/out/step10-rank1.pt'",
         "OSError: [Errno 5] Input/output error: '/run/out/latest.pt'",
         "OSError: [Errno 5] Input/output error: '/run/out'",
+        f"OSError: [Errno 5] Input/output error: '/run/out/step-{'9' * 5000}'",
         "OSError: [Errno 5] Input/output error: '/data/step-15/tokens.bin'",
         'Os { code: 5, kind: Uncategorized, message: "Input/output error" }',
     ],
