@@ -346,18 +346,21 @@ def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datet
     seen = max((sign for sign in signs if sign is not None), default=None)
     if seen is None or (not is_known and view.last_work is None) or now - seen <= allowed:
         return None
-    silent, most = f"{(now - seen).total_seconds():.0f} s", f"{allowed.total_seconds():.0f} s"
-    if not is_known:
-        message = (
-            f"no rank has printed or done anything for {silent}, more than the {most} that a "
-            f"{view.terms.gang} may take for its first steps (hang.first_step): they wait for each other, or for "
-            "something that never comes"
-        )
-    elif works:
-        message = f"no new step and no output for {silent}, more than {most}, though a {view.terms.member} works"
-    else:
-        message = f"no new step and no sign of life for {silent}, more than the {most} that its own rhythm allows"
+    message = _without_a_step(view.terms, now - seen, allowed, is_known=is_known, works=works)
     if view.silence is None:
         return Cause(kind=CauseKind.HANG, message=message, at=now)
     known = hang_cause(view.silence, root.progress.step, view.terms, now)
     return replace(known, message=f"{message}; {known.message}")
+
+
+def _without_a_step(terms: Terms, silent: timedelta, allowed: timedelta, *, is_known: bool, works: bool) -> str:
+    """*is_known*: the rhythm of the steps; *works*: a member works as usual."""
+    lasted, most = f"{silent.total_seconds():.0f} s", f"{allowed.total_seconds():.0f} s"
+    if not is_known:
+        return (
+            f"no rank has printed or done anything for {lasted}, more than the {most} that a {terms.gang} may take for "
+            "its first steps (hang.first_step): they wait for each other, or for something that never comes"
+        )
+    if works:
+        return f"no new step and no output for {lasted}, more than {most}, though a {terms.member} works"
+    return f"no new step and no sign of life for {lasted}, more than the {most} that its own rhythm allows"

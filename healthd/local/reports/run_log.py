@@ -252,11 +252,13 @@ class RunLog:
             await self._cluster.patch(Job, self._spec.name, note, namespace=NAMESPACE)
 
     async def _way_out_of_hang(self, silence: Silence, policy: HangPolicy) -> str:
-        if policy.silence is SilenceMode.RESTART:
-            with suppress(ClusterError):
-                root = read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE))
-                return what_follows(root, policy, silence)
-        return f"nothing is done about it; `{self._explain}` shows it, and --hang restart restarts"
+        if policy.silence is not SilenceMode.RESTART:
+            return f"nothing is done about it; `{self._explain}` shows it, and --hang restart restarts"
+        try:
+            root = read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE))
+        except ClusterError as error:
+            return f"whether it is restarted is not known: the state of the run cannot be read ({error})"
+        return what_follows(root, policy, silence)
 
     def _notify(self, kind: RunMessageKind, message: str, **facts: str | float | None) -> None:
         """Send a notification: the facts of every kind, and the own facts of this kind."""

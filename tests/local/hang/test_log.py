@@ -107,6 +107,13 @@ async def test_it_is_said_when_the_restart_comes(run: Run, progress: Progress, s
     assert logs[1]["note"] == "", "it is not said again"
 
 
+async def test_a_state_that_cannot_be_read_is_no_word_that_nothing_is_done(run: Run) -> None:
+    with capture_logs() as logs:
+        await run.log.silent(SILENCE, policy=RESTARTS)
+
+    assert "the state of the run cannot be read" in str(logs[0]["note"])
+
+
 async def test_it_is_said_when_two_witnesses_make_it_a_reason_for_a_restart(run: Run) -> None:
     await run.begin(SAVED)
     silence = msgspec.structs.replace(SILENCE, worked=900.0)
