@@ -228,6 +228,8 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     worked: Annotated[float, msgspec.Meta(ge=0)] | None = None
     """Seconds for which its agent had seen it work by this rhythm before, without a long pause; absent while it works,
     and from an older agent."""
+    shows_polling: bool = False
+    """Whether it would be seen if it only polled. If not, it may wait for others while *state* is `working`."""
     activity: PodActivity | None = None
     """What it does while it is quiet; absent while it works."""
     work: PodWork | None = None

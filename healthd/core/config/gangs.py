@@ -205,8 +205,8 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
             "Silence allowed before an attempt's first new step, where that is more: loading a checkpoint, joining "
             "the others and compiling are not the gang's rhythm. While its rhythm is not known yet, a gang hangs when "
             "for so long no rank printed anything or used a processor, as in an `init_process_group` that never "
-            "returns; at least `floor`. Also allowed later, while a rank is seen to work as usual, as in a first long "
-            "evaluation. Only `healthd run` sees either; on Kubernetes they are not detected."
+            "returns; at least `floor`. Only `healthd run` sees that; on Kubernetes it is not detected. Also allowed "
+            "later, while a rank is seen to work as usual, as in a first long evaluation."
         ),
     ] = timedelta(minutes=30)
     silence: Annotated[

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import nlargest
 
+from msgspec.structs import replace
+
 from healthd.core.api.health import LARGEST_RATE, MOST_RHYTHMS, MemberState, PodActivity, PodProcess, PodRhythm
 from healthd.core.hang.past import Past
 from healthd.core.hang.rhythm import WINDOW
@@ -162,18 +164,24 @@ class _Pod:
 
     def published(self) -> PodRhythm:
         period, allowed = self._numbers
-        work = self._work.newest if self._work is not None else None
-        if self._silence is None:
-            return PodRhythm(uid=self._uid, state=MemberState.WORKING, period=period, allowed=allowed, work=work)
-        return PodRhythm(
+        rhythm = self._rhythm.members[self._uid].rhythm
+        works = PodRhythm(
             uid=self._uid,
+            state=MemberState.WORKING,
+            period=period,
+            allowed=allowed,
+            shows_polling=rhythm is not None and rhythm.shows_polling,
+            work=self._work.newest if self._work is not None else None,
+        )
+        if self._silence is None:
+            return works
+        return replace(
+            works,
             state=self._silence.members[0].state,
             since=self._silence.since.replace(microsecond=0),
-            period=period,
             allowed=round(self._silence.allowed, 1),
             worked=round(self._silence.worked or 0.0),
             activity=self._activity,
-            work=work,
         )
 
 

@@ -72,8 +72,8 @@ class Rhythm(NamedTuple):
     """Seconds without work that are usual: the second longest time. The longest may be a pause that comes once."""
 
     @property
-    def tells_spinning(self) -> bool:
-        """Whether two signals beside processor time would show that it spins."""
+    def shows_polling(self) -> bool:
+        """Whether two signals beside processor time would show that it only polls."""
         return len(self.means.keys() - {"cpu"}) >= 2
 
 

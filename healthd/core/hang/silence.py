@@ -199,7 +199,7 @@ class MemberRhythm:
     def _learn_other_work(self, at: datetime) -> None:
         """Of a member that seems silent: it works if it uses a processor and does two other things beside it."""
         known = self._usual(min(int(self.quiet), self._learns_from))
-        if known is not None and known.tells_spinning and known.means.get("cpu", 0.0) >= WORK:
+        if known is not None and known.shows_polling and known.means.get("cpu", 0.0) >= WORK:
             self.rhythm, self.quiet, self.last_active = known, 0.0, at
             self._learns_from, self.worked, self.does_other_work = LEARNED_FROM, 0.0, True
 
@@ -436,4 +436,4 @@ def _all_stopped_working(members: Sequence[MemberRhythm]) -> bool:
         return False
     if MemberState.SILENT in states:
         return True
-    return all(member.rhythm is not None and member.rhythm.tells_spinning for member in members)
+    return all(member.rhythm is not None and member.rhythm.shows_polling for member in members)

@@ -18,6 +18,7 @@ from healthd.core.api.model import CauseKind, Verdict
 from healthd.core.config import HangPolicy
 from healthd.core.node.quarantine import read_record, repaired_at
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, deletion_asked_at, index_of, members, with_seats
+from healthd.core.recovery.hangs.gang_silence import a_rank_works
 from healthd.core.recovery.hangs.suspicion import hang_cause
 from healthd.core.recovery.nodes.foreign_signs import Effect, Sign
 from healthd.core.recovery.progress import NO_PROGRESS, has_rhythm, is_past_waiting, silence_allowed
@@ -336,8 +337,6 @@ def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datet
     if silence is not None and is_past_waiting(silence, root.progress, policy, root.attempt, now):
         return hang_cause(silence, root.progress.step, view.terms, now)
     allowed, is_known = silence_allowed(root.progress, policy, root.attempt), has_rhythm(root.progress)
-    works = view.usual_work is not None and now - view.usual_work <= WORKED_LATELY
-    allowed = max(allowed, policy.first_step) if works else allowed
     signs = [root.progress.at, view.last_activity, root.started_at]
     if not is_known:
         # It may save for the first time in hours, and print nothing until then. Only one sign shows that it hangs: it
@@ -346,11 +345,21 @@ def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datet
     seen = max((sign for sign in signs if sign is not None), default=None)
     if seen is None or (not is_known and view.last_work is None) or now - seen <= allowed:
         return None
+    works = is_known and _works(view, now)
+    allowed = max(allowed, policy.first_step) if works else allowed
+    if now - seen <= allowed:
+        return None
     message = _without_a_step(view.terms, now - seen, allowed, is_known=is_known, works=works)
     if view.silence is None:
         return Cause(kind=CauseKind.HANG, message=message, at=now)
     known = hang_cause(view.silence, root.progress.step, view.terms, now)
     return replace(known, message=f"{message}; {known.message}")
+
+
+def _works(view: GangView, now: datetime) -> bool:
+    """Whether a member works as usual, by its samples here or by what the agent of its node publishes."""
+    works_here = view.usual_work is not None and now - view.usual_work <= WORKED_LATELY
+    return works_here or a_rank_works(view, now)
 
 
 def _without_a_step(terms: Terms, silent: timedelta, allowed: timedelta, *, is_known: bool, works: bool) -> str:
@@ -362,5 +371,5 @@ def _without_a_step(terms: Terms, silent: timedelta, allowed: timedelta, *, is_k
             "its first steps (hang.first_step): they wait for each other, or for something that never comes"
         )
     if works:
-        return f"no new step and no output for {lasted}, more than {most}, though a {terms.member} works"
+        return f"no new step for {lasted}, more than {most}, though a {terms.member} works as usual"
     return f"no new step and no sign of life for {lasted}, more than the {most} that its own rhythm allows"

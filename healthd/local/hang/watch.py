@@ -184,8 +184,9 @@ class RankActivity:
         self._restarts = policy.silence is SilenceMode.RESTART
 
     def usual_work(self, pods: Sequence[Pod]) -> datetime | None:  # noqa: ARG002 - one gang runs here
-        """When a rank last worked by its own rhythm. None while the rhythm of none is known."""
-        known = (member for member in self._watch.rhythm.members.values() if member.rhythm is not None)
+        """When a rank last worked by its own rhythm. None while no rhythm is known that would show a rank to poll."""
+        members = self._watch.rhythm.members.values()
+        known = (member for member in members if member.rhythm is not None and member.rhythm.shows_polling)
         return max((member.last_active for member in known), default=None)
 
     def silence(self, pods: Sequence[Pod]) -> Silence | None:  # noqa: ARG002 - one gang runs here

@@ -98,8 +98,20 @@ def test_a_pod_is_published_once_its_rhythm_is_known() -> None:
     assert node.states() == {}
 
     node.run(30, rank=trains)
-    known = PodRhythm(uid="rank", state=MemberState.WORKING, period=2.0, allowed=12.0)
+    known = PodRhythm(uid="rank", state=MemberState.WORKING, period=2.0, allowed=12.0, shows_polling=True)
     assert replace(node.only(), work=None) == known
+
+
+def computes(dice: random.Random) -> Usage:
+    """It uses a processor and nothing else, as one does that polls for its peers."""
+    return Usage(cpu=dice.uniform(0.9, 1.1))
+
+
+def test_that_a_pod_only_uses_a_processor_is_no_sign_that_it_does_not_poll() -> None:
+    node = Node()
+    node.run(80, rank=computes)
+
+    assert (node.only().state, node.only().shows_polling) == (MemberState.WORKING, False)
 
 
 def trains_lightly(dice: random.Random) -> Usage:

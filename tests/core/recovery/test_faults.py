@@ -24,6 +24,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.health import MemberState
 from healthd.core.api.model import CauseKind, Verdict
+from healthd.core.api.pods import Running
 from healthd.core.api.recoveries import LONGEST_MESSAGE, HangSuspect
 from healthd.core.config import HangPolicy
 from healthd.core.hang.silence import Silence, SilentMember
@@ -34,6 +35,7 @@ from healthd.core.recovery.nodes.foreign_signs import Effect, Sign
 from healthd.core.recovery.progress import Progress
 from tests.builders import a_finding, a_node, a_nodehealth, a_pod
 from tests.core.gangs import a_root
+from tests.core.recovery.silences import a_gang, a_rank, a_report, a_rhythm
 from tests.fakes import START
 
 NOW = START + timedelta(hours=1)
@@ -336,6 +338,51 @@ def test_a_gang_of_which_a_member_works_as_usual_has_as_long_as_for_its_first_st
     progress = Progress(step=9, at=NOW - timedelta(minutes=minutes), intervals=[60, 60, 60])
 
     assert kinds(a_member(0), a_member(1), root=a_root(progress=progress), usual_work=NOW - worked) == found
+
+
+BEGUN = NOW - timedelta(minutes=40)
+WORKS: dict[str, Any] = {"state": MemberState.WORKING, "since": None, "shows_polling": True}
+
+
+def late_by(minutes: int, *ranks: Pod, seen_at: datetime = NOW, **rhythm: Any) -> list[Cause]:
+    """Of a gang on Kubernetes that saved every minute, and of which rank 0 does what *rhythm* says: its faults."""
+    progress = Progress(step=9, at=NOW - timedelta(minutes=minutes), intervals=[60, 60, 60])
+    reports = [a_report(0, a_rhythm(0, **{**WORKS, **rhythm}), seen_at=seen_at), a_report(1, a_rhythm(1))]
+    health = {report.metadata.name: report for report in reports}
+    pods = ranks or (a_rank(0), a_rank(1))
+    return find_faults(a_gang(root=a_root(progress=progress), pods=pods, health=health), HANG, NOW)
+
+
+def test_a_gang_of_which_an_agent_sees_a_rank_work_is_not_restarted_in_its_first_long_evaluation() -> None:
+    assert late_by(20) == []
+
+
+def test_it_is_restarted_when_that_takes_longer_than_its_first_steps_may() -> None:
+    (cause,) = late_by(31)
+
+    assert cause.message == "no new step for 1860 s, more than 1800 s, though a member works as usual"
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        pytest.param({"shows_polling": False}, id="it may only poll, or its agent is older"),
+        pytest.param({"state": MemberState.WAITING, "since": BEGUN}, id="it polls"),
+        pytest.param({"state": MemberState.UNKNOWN}, id="it is not known"),
+        pytest.param({"seen_at": START - timedelta(minutes=1)}, id="it is what its node said before it began"),
+        pytest.param({"uid": "of-another-pod"}, id="another pod works"),
+    ],
+)
+def test_what_is_no_work_of_a_rank_gives_no_more_time(unknown: dict[str, Any]) -> None:
+    assert [cause.kind for cause in late_by(20, **unknown)] == [CauseKind.HANG]
+
+
+def test_the_work_of_an_earlier_container_gives_no_more_time() -> None:
+    running = ContainerStatus(name="main", state=ContainerState(running=Running(started_at=NOW)))
+    again = a_rank(0, status=PodStatus(phase="Running", container_statuses=[running]))
+
+    found = late_by(20, again, a_rank(1), seen_at=NOW - timedelta(seconds=30))
+    assert [cause.kind for cause in found] == [CauseKind.HANG]
 
 
 def test_members_that_wait_for_one_that_has_finished_hang() -> None:

@@ -34,7 +34,7 @@ class Tree:
 
     def read(self) -> Usage | None:
         if self._run.works:
-            more = Usage(cpu=0.4, switches=40, faults=50, calls=5, written=100)
+            more = self._run.work
             self._used = Usage._make([*(a + b for a, b in zip(self._used[:-1], more[:-1], strict=True)), "S"])
         return self._used
 
@@ -47,6 +47,8 @@ class Run:
 
     def __init__(self, policy: HangPolicy | None = None) -> None:
         self.works = True
+        self.work = Usage(cpu=0.4, switches=40, faults=50, calls=5, written=100)
+        """What a rank uses in a second in which it works."""
         self.closed = 0
         self.wakes = 0
         self.reported: list[Silence] = []
@@ -187,6 +189,14 @@ async def test_the_controller_knows_when_a_rank_last_worked_once_its_rhythm_is_k
     await run.go_on(30)
 
     assert (before, run.activity().usual_work([])) == (None, START + 90 * SECOND)
+
+
+async def test_ranks_that_only_use_a_processor_may_poll_so_it_is_not_known_whether_they_work() -> None:
+    run = Run()
+    run.work = Usage(cpu=0.9)
+    await run.go_on(90)
+
+    assert run.activity().usual_work([]) is None
 
 
 STATES = (TaskState.SLEEPING, TaskState.STOPPED, TaskState.SLEEPING)

@@ -111,6 +111,14 @@ def observed_silence(view: GangView, policy: HangPolicy, now: datetime) -> Obser
     return ObservedSilence(silence, _doubt(view, reports, now))
 
 
+def a_rank_works(view: GangView, now: datetime) -> bool:
+    """
+    Whether a rank is seen to work as usual, and not only to poll. An agent publishes when that ends, so a report holds
+    for as long as its agent lives.
+    """
+    return any(_works_as_usual(pod, view, now) for pod in ranks(view))
+
+
 def quiet_ranks(view: GangView, now: datetime) -> list[RankEvidence]:
     """What each rank of a gang that hangs does, by the agents; empty while one works, or says nothing."""
     reports = _quiet_reports(view, now) if view.root is not None else []
@@ -123,6 +131,14 @@ def rhythm_of(pod: Pod, view: GangView, now: datetime) -> PodRhythm | None:
     """What is published of *pod* by the agent of its own node, if that says something about now. None: unknown."""
     report = report_of(pod, view, now)
     return report[0] if report else None
+
+
+def _works_as_usual(pod: Pod, view: GangView, now: datetime) -> bool:
+    known = report_of(pod, view, now)
+    if known is None:
+        return False
+    rhythm, seen_at = known
+    return rhythm.state is MemberState.WORKING and rhythm.shows_polling and seen_at >= began(pod)
 
 
 def _first_works(view: GangView, now: datetime) -> bool:
