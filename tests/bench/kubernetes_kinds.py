@@ -55,7 +55,7 @@ GOAL = 1.2
 STOPPING_TAKES, STARTING_TAKES = "lab.healthd.dev/stopping-takes", "lab.healthd.dev/starting-takes"
 LEAVING_TAKES = "lab.healthd.dev/leaving-takes"
 """Annotations of pods: tests/lab/stages.yaml."""
-ALL = ["Job", "StatefulSet", *PLAYED]
+ALL = [kind for kind in PLAYED if KINDS[kind].patched]
 
 
 def main() -> int:

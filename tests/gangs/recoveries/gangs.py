@@ -13,11 +13,10 @@ from healthd.gangs.kinds import SHIPPED
 from tests.kubernetes.gangs import ENABLED, Gang, Manifest
 from tests.lab.kinds.gangs import KINDS, NAME, ray_cluster_spec
 
-DESCRIBED = [kind.name for kind in SHIPPED]
-"""Every kind of the table, by the name that a recovery gives it."""
 QUEUED = [f"{kind} in a queue" for kind in ("Job", "JobSet", "PyTorchJob", "MPIJob", "RayJob")]
-"""The same and others under Kueue."""
-PLAYED = [*DESCRIBED, *QUEUED]
+"""Under Kueue."""
+PLAYED = ["Job", "JobSet", "StatefulSet", "plain pods", *(kind.name for kind in SHIPPED), *QUEUED]
+"""Every kind of the table, as a user calls it."""
 BY_LABELS = {"healthd.dev/gang": NAME}
 """Written on the pod template by the user of a kind whose template healthd cannot change while it is stopped."""
 _KUBEFLOW = "training.kubeflow.org/replica-type"
@@ -38,6 +37,8 @@ class Shape:
     """Whether it is in a queue of Kueue, which has quota for it alone."""
     ends: bool = True
     """Whether it can complete."""
+    root: str = ""
+    """Its kind, by the name that a recovery gives it; empty: the first word of what a user calls it."""
     elastic: Manifest | None = None
     """What its user adds to its spec so that it may have fewer members; None: it may not."""
     counters: tuple[tuple[str, str], ...] = ()
@@ -94,6 +95,7 @@ SHAPES = {
     ),
 }
 
+SHAPES["plain pods"] = Shape(root="PodGang")
 SHAPES["StatefulSet"] = Shape(ends=False, elastic={})
 SHAPES["Job"] = Shape(elastic={}, counters=((f"job/{NAME}", "failed"),))
 SHAPES["JobSet"] = Shape(
@@ -116,11 +118,17 @@ def gang_of(kind: str, notes: Mapping[str, str], spec: Mapping[str, Any] | None 
             metadata = template.setdefault("metadata", {})
             metadata["annotations"] = {**metadata.get("annotations", {}), **notes}
             metadata["labels"] = {**metadata.get("labels", {}), **(BY_LABELS if shape.is_labelled else {})}
-        made[-1]["metadata"]["annotations"] = {**ENABLED, **annotations}
+        metadata = made[-1]["metadata"]
+        metadata["annotations"] = {**metadata.get("annotations", {}), **ENABLED, **annotations}
         return made
 
     resource = KINDS[kind].deleted.partition("/")[0]
-    return Gang(kind.split()[0], resource, write, beside=shape.beside, is_member=shape.is_member)
+    return Gang(root_of(kind), resource, write, beside=shape.beside, is_member=shape.is_member)
+
+
+def root_of(kind: str) -> str:
+    """The kind of its root, as a recovery names it."""
+    return SHAPES[kind].root or kind.split()[0]
 
 
 def _templates(part: Any) -> Iterator[Manifest]:

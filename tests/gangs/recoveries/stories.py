@@ -14,7 +14,7 @@ from functools import partial
 from healthd.core.api import Recovery
 from healthd.core.api.model import CauseKind, Phase
 from tests.checkpoints.builders import shard_name
-from tests.gangs.recoveries.gangs import Shape
+from tests.gangs.recoveries.gangs import SHAPES
 from tests.gangs.recoveries.stage import NEXT, SAVED, Stage, hint
 from tests.kubernetes.breakpoints import Breakpoint, Point, When
 from tests.kubernetes.replicas import Replica
@@ -243,13 +243,15 @@ STORIES: Mapping[str, Story] = {
 }
 
 
-def applies(shape: Shape, story: str) -> bool:
+def applies(kind: str, story: str) -> bool:
     """Whether a kind can play it at all."""
+    shape = SHAPES[kind]
     can = {
         "finished meanwhile": shape.ends,
         "node of the first": shape.first is not None,
         "its quota is taken": shape.is_queued,
         "smaller, and grown back": shape.elastic is not None,
+        "suspended by its user": bool(KINDS[kind].patched),
     }
     return can.get(story, True)
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.gangs.recoveries.gangs import PLAYED, SHAPES
+from tests.gangs.recoveries.gangs import PLAYED
 from tests.gangs.recoveries.stories import STORIES, applies
 from tests.lab.kinds.fixtures import ALL_KINDS, is_usual
 
 EVERY_DAY = {
+    ("Job", "smaller, and grown back"),
+    ("StatefulSet", "smaller, and grown back"),
     ("PyTorchJob", "node of a member"),
     ("PyTorchJob", "smaller, and grown back"),
     ("TFJob", "SIGTERM ignored"),
@@ -35,7 +37,7 @@ def cells() -> list[Any]:
         pytest.param(kind, story, marks=_marks(kind, story), id=f"{kind}-{story}")
         for kind in PLAYED
         for story in STORIES
-        if applies(SHAPES[kind], story)
+        if applies(kind, story)
     ]
 
 

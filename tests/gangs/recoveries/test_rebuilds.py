@@ -24,7 +24,7 @@ ALLOWED = {ANNOTATION_REBUILD: "enabled"}
 NEVER = {"restartPolicy": "Never"}
 FRAGILE: Mapping[str, Mapping[str, Any]] = {
     "Job": {"backoffLimit": 0},
-    "JobSet": {},
+    "JobSet": {"failurePolicy": None},
     "TFJob": {"tfReplicaSpecs": {"Chief": NEVER, "Worker": NEVER}},
     "PyTorchJob": {"pytorchReplicaSpecs": {"Master": NEVER, "Worker": NEVER}},
 }

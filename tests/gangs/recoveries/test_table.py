@@ -1,4 +1,4 @@
-"""Every kind that is described by data, with its real controller, in every scenario: the table in docs/gangs.md."""
+"""Every kind, with its real controller, in every scenario: the table in docs/gangs.md."""
 
 from __future__ import annotations
 

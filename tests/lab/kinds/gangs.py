@@ -90,6 +90,16 @@ def jobset(**spec: Any) -> Json:
     }
 
 
+def plain_pods() -> list[Json]:
+    """Four, as a script makes them: no controller makes them again."""
+    spec = pods(restartPolicy="Never")["spec"]
+    metadata = {"labels": {"healthd.dev/gang": NAME}}
+    return [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "name": f"{NAME}-{rank}"}, "spec": spec}
+        for rank in range(4)
+    ]
+
+
 def train_job() -> list[Json]:
     """A TrainJob of four nodes with a runtime of its own."""
     step = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
@@ -202,10 +212,10 @@ class Kind:
     controllers: tuple[str, ...]
     """By their names in `controllers.py`, in the order in which they start."""
     manifests: tuple[Json, ...]
-    patched: str
-    """What its user patches, as kubectl names it."""
+    patched: str = ""
+    """What its user patches to stop and start it, as kubectl names it; empty: its user can only delete it."""
     root: str = ""
-    """The gang's own object, where its user stops it by another one."""
+    """The gang's own object, where its user stops it by another one, or not at all."""
     stop: Any = field(default_factory=lambda: {"spec": {"suspend": True}})
     """A merge patch; a list is a JSON patch."""
     start: Any = field(default_factory=lambda: {"spec": {"suspend": False}})
@@ -255,7 +265,11 @@ def _queued(resource: str, controller: str, made: Json, *, pods: int = 4) -> Kin
 
 KINDS = {
     "Job": Kind(controllers=(), manifests=(job(),), patched=f"jobs.batch/{NAME}"),
-    "JobSet": Kind(controllers=("jobset",), manifests=(jobset(),), patched=f"jobsets.jobset.x-k8s.io/{NAME}"),
+    "JobSet": Kind(
+        controllers=("jobset",),
+        manifests=(jobset(failurePolicy={"maxRestarts": 3}),),
+        patched=f"jobsets.jobset.x-k8s.io/{NAME}",
+    ),
     "StatefulSet": Kind(
         controllers=(),
         manifests=(stateful_set(),),
@@ -263,6 +277,7 @@ KINDS = {
         stop={"spec": {"replicas": 0}},
         start={"spec": {"replicas": 4}},
     ),
+    "plain pods": Kind(controllers=(), manifests=tuple(plain_pods()), root=f"podgangs.healthd.dev/{NAME}"),
     "PyTorchJob": _kubeflow("PyTorchJob", Master=1, Worker=3),
     "TFJob": _kubeflow("TFJob", Chief=1, Worker=3),
     "XGBoostJob": _kubeflow("XGBoostJob", Master=1, Worker=3),
