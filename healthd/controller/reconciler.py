@@ -137,6 +137,8 @@ class Reconciler:
         for key in self.cluster_state.dirty_keys:
             if self.cluster_state.gangs(key) or self.cluster_state.rootless(key):
                 self._schedule.add(key, now)
+            if self._is_awaited(key):
+                self._schedule.end_pause(key)
         self.cluster_state.dirty_keys.clear()
         return self._schedule.ready_keys(now)
 
@@ -145,12 +147,17 @@ class Reconciler:
         return self._schedule.next_wakeup(now)
 
     def pause(self, key: GangKey, until: datetime) -> None:
-        """Leave a gang alone until then, whatever changes."""
-        self._schedule.pause(key, until)
+        """Leave a gang alone until then, whatever changes; not one whose own controller waits for healthd."""
+        if not self._is_awaited(key):
+            self._schedule.pause(key, until)
 
     def end_pause(self, key: GangKey) -> None:
         """A gang may be due at once."""
         self._schedule.end_pause(key)
+
+    def _is_awaited(self, key: GangKey) -> bool:
+        root = self.cluster_state.roots.get(key)
+        return root is not None and root.waits_for_change
 
     async def reconcile(self, key: GangKey, now: datetime) -> None:
         """Do what there is to do for one gang. An error with it does not affect the others."""

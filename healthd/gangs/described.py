@@ -17,8 +17,17 @@ from typing import Any
 
 import msgspec
 
-from healthd.cluster.port import Cluster, Labels, NotFound, Reader
-from healthd.core.api import ANNOTATION_REPLICAS, Condition, CustomObject, JobManifest, ObjectMeta, Pod, custom_type
+from healthd.cluster.port import Cluster, Forbidden, Invalid, Labels, NotFound, Reader
+from healthd.core.api import (
+    ANNOTATION_AWAITS_OPERATOR,
+    ANNOTATION_REPLICAS,
+    Condition,
+    CustomObject,
+    JobManifest,
+    ObjectMeta,
+    Pod,
+    custom_type,
+)
 from healthd.core.config.gang_kinds import KindDescription
 from healthd.core.patches import changes, merged
 from healthd.core.recovery.gang import Root, RootOutcome, StartHint, attempt_of, is_terminal
@@ -42,6 +51,8 @@ from healthd.gangs.switch import Switch
 
 MOST_CONDITIONS = 100
 """That are read of one object."""
+_STOP, _START = "stop", "start"
+"""What its controller has not noticed yet: values of `healthd.dev/awaits-operator`."""
 
 
 class DescribedAdapter(GangAdapter[CustomObject]):
@@ -69,6 +80,7 @@ class DescribedAdapter(GangAdapter[CustomObject]):
         self._below = below
         self._switch = Switch(description)
         self._stopped = parse_signs(description.stopped)
+        self._noticed_stop = parse_signs(description.noticed_stop) if description.noticed_stop else None
         self._suspended = [parse_sign(text) for text in description.suspended]
         self._succeeded = [parse_sign(text) for text in description.succeeded]
         self._failed = [parse_sign(text) for text in description.failed]
@@ -107,10 +119,24 @@ class DescribedAdapter(GangAdapter[CustomObject]):
             elastic=resizable.elastic if resizable else None,
             mounts=tuple(dict.fromkeys(mount for part in parts for mount in part.mounts)),
             counts_ended_pods=self.description.counts_ended_pods,
+            waits_for_change=self._waits_for_change(root, obj.metadata, whole),
             started_at=_started_at(self.description, whole, obj.metadata),
             hint_labels={} if is_marked else self._labels_of(root.ref.name),
             invalid=(*root.invalid, *self._reasons(obj.metadata, running)),
         )
+
+    def _waits_for_change(self, root: Root, meta: ObjectMeta, whole: Json) -> bool:
+        """
+        Whether its controller has noticed what healthd asked for.
+
+        A user who stops or starts it meanwhile gets the pace of its controller.
+        """
+        asked = meta.annotations.get(ANNOTATION_AWAITS_OPERATOR)
+        if self._noticed_stop is None or asked is None:
+            return False
+        if self._switch.is_off(whole):
+            return asked == _STOP and bool(root.stopped_by) and self._noticed_stop.holds(whole)
+        return asked == _START and not self._stopped.holds(whole)
 
     def _parts(self, running: Json) -> list[Part]:
         return read_parts(self.description, running, self._switch.multiple(running))
@@ -156,7 +182,8 @@ class DescribedAdapter(GangAdapter[CustomObject]):
         """Suspend it, or set 0 replicas and note how many there were, in one write."""
         if self.description.pod_version:
             root = await self._raise_version(cluster, root)
-        notes, patch = stop_notes(root, recovery), self._switch.suspending(True)
+        notes = {**stop_notes(root, recovery), **self._asked(_STOP)}
+        patch = self._switch.suspending(True)
         if self.description.replicas:
             obj = await cluster.get(self.kind, root.ref.name, root.ref.namespace)
             whole = _whole(obj)
@@ -180,8 +207,20 @@ class DescribedAdapter(GangAdapter[CustomObject]):
         if (members := root.elastic_members(hint.placement)) not in (None, root.elastic and root.elastic.members):
             resize(self._parts(new), members)
         spec = changes(obj.spec, merged(new, self._switch.suspending(False))["spec"])
-        notes = {**start_notes(hint), **({ANNOTATION_REPLICAS: None} if self.description.replicas else {})}
+        notes = {**start_notes(hint), **self._asked(_START)}
+        if self.description.replicas:
+            notes[ANNOTATION_REPLICAS] = None
         await self.patch(cluster, root, {"metadata": {"annotations": notes}, "spec": spec})
+
+    async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:  # noqa: ARG002 - protocol
+        """Make the change at which its controller acts. It removes what asks for it, so it is made once."""
+        if root.waits_for_change:
+            with suppress(Invalid, Forbidden):  # the controller acts a little later then
+                await self.patch(cluster, root, {"metadata": {"annotations": {ANNOTATION_AWAITS_OPERATOR: None}}})
+
+    def _asked(self, what: str) -> dict[str, str]:
+        """The note that its controller has yet to notice *what*, where that matters."""
+        return {ANNOTATION_AWAITS_OPERATOR: what} if self._noticed_stop else {}
 
     async def _raise_version(self, cluster: Cluster, root: Root) -> Root:
         """Let the controller take no notice of how the present pods end. *root* as it is then. Raises Conflict."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -257,6 +258,22 @@ async def test_a_gang_that_pauses_is_no_wait_for_another_whose_time_has_come() -
     second_at = scenario.controller._schedule.ready_at(second)
     assert second_at is not None
     assert second_at > now + RETRY * 2, "it was reconciled"
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+@pytest.mark.parametrize("pauses_first", [False, True])
+def test_a_gang_whose_own_controller_waits_for_healthd_does_not_pause(is_marked: bool, pauses_first: bool) -> None:
+    scenario, key = ThreeGangs(), GangKey("Job", "default", "first")
+    now, state = scenario.clock.now(), scenario.cluster_state
+    marked = replace(state.roots[key], waits_for_change=is_marked)
+    if pauses_first:
+        scenario.controller.pause(key, now + timedelta(minutes=5))
+    state.roots[key] = marked
+    state.dirty_keys.add(key)
+    if not pauses_first:
+        scenario.controller.pause(key, now + timedelta(minutes=5))
+
+    assert (key in scenario.controller.ready_keys(now)) is is_marked
 
 
 async def test_what_touches_a_gang_while_it_is_attended_to_is_not_forgotten() -> None:

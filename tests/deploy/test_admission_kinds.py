@@ -17,7 +17,7 @@ from healthd.gangs.switch import Switch
 from tests.deploy.accounts import SYSTEM, Request, answer, as_holder_of, refuser, token_of_controller
 from tests.deploy.kinds import KINDS, define, grant, manifest, noted, path_of, switched, with_template
 from tests.gangs.builders import A_STEP, a_hint
-from tests.gangs.described import RUNS, SPECS, WITH_THREE_WORKERS, says_stopped, with_workers
+from tests.gangs.described import RUNS, SPECS, WITH_THREE_WORKERS, conditions, says_stopped, with_workers
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
@@ -400,6 +400,26 @@ async def test_the_adapter_may_stop_and_start_a_gang(
     assert halted["metadata"]["annotations"]["healthd.dev/stopped-by"] == "r-1"
     assert begun["metadata"]["annotations"]["healthd.dev/attempt"] == "3"
     assert made["metadata"]["uid"] == begun["metadata"]["uid"]
+
+
+async def test_the_adapter_may_touch_a_raycluster_whose_stop_was_noticed(
+    installed: ControlPlane, token: str, namespace: str
+) -> None:
+    adapter, path = ALL["RayCluster"], path_of(KINDS["RayCluster"], namespace)
+    installed.api.create(path, manifest(KINDS["RayCluster"], "train"))
+
+    async with as_holder_of(installed, token) as cluster:
+        root = adapter.read(await cluster.get(adapter.kind, "train", namespace))
+        assert root
+        await adapter.stop(cluster, root, "r-1")
+        halted = installed.api.get(f"{path}/train")
+        installed.api.patch(f"{path}/train/status", {"status": conditions("RayClusterSuspending")})
+        root = adapter.read(await cluster.get(adapter.kind, "train", namespace))
+        assert root
+        await adapter.maintain(cluster, root, [])
+
+    assert halted["metadata"]["annotations"]["healthd.dev/awaits-operator"] == "stop"
+    assert "healthd.dev/awaits-operator" not in installed.api.get(f"{path}/train")["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize("kind", WITH_THREE_WORKERS)

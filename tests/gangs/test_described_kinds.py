@@ -13,7 +13,7 @@ from healthd.core.recovery.gang import Root, RootOutcome, index_of
 from healthd.gangs.kinds import ALL, SHIPPED
 from healthd.gangs.kinds.check import check_description
 from healthd.gangs.parts import templates
-from tests.gangs.builders import A_STEP, a_hint, a_jobset, a_part, an_empty_cluster
+from tests.gangs.builders import A_STEP, ENABLED, a_hint, a_jobset, a_part, an_empty_cluster
 from tests.gangs.described import (
     SPECS,
     a_member,
@@ -82,6 +82,7 @@ def test_what_healthd_ships_passes_the_check_of_what_an_operator_writes(kind: An
         ({"bound_by_name": True, "name_label": ""}, "bound_by_name: "),
         ({"stopped": "Suspended and 5"}, "stopped: "),
         ({"suspended": ("spec.x",)}, "suspended: "),
+        ({"noticed_stop": "spec.x"}, "noticed_stop: "),
     ],
 )
 def test_what_does_not_go_together_is_said_at_the_start(fields: dict[str, Any], why: str) -> None:
@@ -138,6 +139,55 @@ async def test_an_appwrapper_is_stopped_once_it_has_sent_its_deletions(
     await reports(cluster, await now(cluster, "AppWrapper"), status)
 
     assert (await found(cluster, "AppWrapper")).stopped is is_stopped
+
+
+async def touches(cluster: EmbeddedCluster) -> int:
+    """How many changes healthd makes to a RayCluster that it looks at three times."""
+    versions = [(await now(cluster, "RayCluster")).metadata.resource_version]
+    for _ in range(3):
+        await ALL["RayCluster"].maintain(cluster, await found(cluster, "RayCluster"), [])
+        versions.append((await now(cluster, "RayCluster")).metadata.resource_version)
+    return len({*versions}) - 1
+
+
+async def test_a_raycluster_changes_once_when_kuberay_has_noticed_the_stop(cluster: EmbeddedCluster) -> None:
+    await adapter_of("RayCluster").stop(cluster, await a_gang(cluster, "RayCluster"), "train-1")
+    before = await touches(cluster)
+    await reports(cluster, await now(cluster, "RayCluster"), conditions("RayClusterSuspending"))
+
+    assert (before, await touches(cluster)) == (0, 1)
+    assert (await found(cluster, "RayCluster")).edited_since_stop is False
+
+
+async def test_a_raycluster_changes_once_when_kuberay_has_noticed_the_start(cluster: EmbeddedCluster) -> None:
+    await a_gang(cluster, "RayCluster")
+    await adapter_of("RayCluster").start(cluster, await stops(cluster, "RayCluster"), a_hint(checkpoint=A_STEP))
+    before = await touches(cluster)
+    await reports(cluster, await now(cluster, "RayCluster"), conditions(RayClusterSuspended="False"))
+
+    assert (before, await touches(cluster)) == (0, 1)
+
+
+async def test_a_stop_that_kuberay_noticed_while_no_controller_looked_is_followed_by_one_change_after_the_start(
+    cluster: EmbeddedCluster,
+) -> None:
+    await a_gang(cluster, "RayCluster")
+    await adapter_of("RayCluster").stop(cluster, await found(cluster, "RayCluster"), "train-1")
+    await reports(cluster, await now(cluster, "RayCluster"), says_stopped("RayCluster"))
+    before = await touches(cluster)
+    await adapter_of("RayCluster").start(cluster, await found(cluster, "RayCluster"), a_hint(checkpoint=A_STEP))
+    await reports(cluster, await now(cluster, "RayCluster"), conditions(RayClusterSuspended="False"))
+
+    assert (before, await touches(cluster)) == (0, 1)
+
+
+@pytest.mark.parametrize("asked", [None, "stop", "start", "junk"])
+async def test_a_raycluster_that_its_user_suspends_is_not_touched(cluster: EmbeddedCluster, asked: str | None) -> None:
+    notes = {"healthd.dev/awaits-operator": asked} if asked else {}
+    await a_gang(cluster, "RayCluster", annotations={**ENABLED, **notes}, spec=switched("RayCluster", True)["spec"])
+    await reports(cluster, await now(cluster, "RayCluster"), conditions("RayClusterSuspending"))
+
+    assert await touches(cluster) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

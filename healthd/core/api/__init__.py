@@ -51,6 +51,7 @@ from healthd.core.api.meta import (
 )
 from healthd.core.api.names import (
     ANNOTATION_ATTEMPT,
+    ANNOTATION_AWAITS_OPERATOR,
     ANNOTATION_BELOW_PEERS,
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
@@ -201,6 +202,7 @@ from healthd.core.api.workloads import (
 
 __all__ = [
     "ANNOTATION_ATTEMPT",
+    "ANNOTATION_AWAITS_OPERATOR",
     "ANNOTATION_BELOW_PEERS",
     "ANNOTATION_CHECKPOINT",
     "ANNOTATION_CHECKPOINT_FORMAT",

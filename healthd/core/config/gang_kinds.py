@@ -194,6 +194,14 @@ class KindDescription(Policy, frozen=True, kw_only=True):
             "failed ones, and the whole for failed: healthd starts it when they are gone."
         ),
     ] = False
+    noticed_stop: Annotated[
+        str,
+        Meta(
+            description="The sign that its controller has noticed a stop, where it acts on a stop or a start that it "
+            "noticed only at the next change of the object, or seconds later. healthd then makes one such change: of "
+            "its own annotation, once for each stop and start of its own. Empty: the controller acts at once."
+        ),
+    ] = ""
     traps: Annotated[tuple[Trap, ...], Meta(description="What gets in the way of a recovery.")] = ()
 
     @property

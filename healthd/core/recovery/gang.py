@@ -196,6 +196,8 @@ class Root:
     """The claims that its pods mount: a checkpoint on a claim has one path in the pods and another path here."""
     counts_ended_pods: bool = False
     """Whether its controller takes pods that ended before the start, and are still there, for failed members."""
+    waits_for_change: bool = False
+    """Whether its own controller has noticed a stop or start of healthd's, and acts on it at the next change."""
     companions: Mapping[str, str] = field(default_factory=dict)
     """Further objects of the gang: name -> the uid or the version that was read."""
     template_resumes_from: str = ""

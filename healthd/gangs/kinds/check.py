@@ -100,7 +100,9 @@ def _ends(kind: KindDescription) -> Iterator[str]:
                 parse_sign(text)
             except ValueError as error:
                 yield f"{key}: {error}"
-    try:
-        parse_signs(kind.stopped)
-    except ValueError as error:
-        yield f"stopped: {error}"
+    joined = {"stopped": kind.stopped, **({"noticed_stop": kind.noticed_stop} if kind.noticed_stop else {})}
+    for key, text in joined.items():
+        try:
+            parse_signs(text)
+        except ValueError as error:
+            yield f"{key}: {error}"

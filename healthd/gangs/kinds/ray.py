@@ -37,6 +37,7 @@ RAYCLUSTER = KindDescription(
     name_label=LABEL,
     stopped="RayClusterSuspended",
     started="RayClusterSuspended",
+    noticed_stop="RayClusterSuspending",
     traps=(
         _autoscaler("spec"),
         Trap(
@@ -46,6 +47,11 @@ RAYCLUSTER = KindDescription(
         ),
     ),
 )
+"""
+KubeRay deletes no pod in the look that notices a stop, and makes none in the one that notices a start: it writes its
+condition, and looks again two seconds later or when the spec, a label or an annotation changes. A change that comes
+before it has written the condition may be part of the same look and wake it no more, so healthd waits for that first.
+"""
 RAYJOB = KindDescription(
     api_version="ray.io/v1",
     kind="RayJob",
