@@ -36,6 +36,7 @@ DEACTIVATED = "Deactivated"
 """The reason of an eviction by `spec.active`, or how such a reason begins."""
 SUBMITTER = ("RayJob", "submitter")
 """A kind, and those of its pods that are no members of a gang."""
+UNREADABLE = "healthd cannot read its Workload: Kueue is not there, or the rights of deploy/components/kueue"
 _UNKNOWN = Condition(type="")
 
 
@@ -58,15 +59,13 @@ class KueueHolder(Holder):
         try:
             found = await _workloads(cluster, root)
         except (Forbidden, NotFound):
-            return _left_alone(
-                root, "healthd cannot read its Workload: Kueue is not there, or the rights of deploy/components/kueue"
-            )
+            return left_alone(root, UNREADABLE)
         if len(found) == 1:
             return _with_workload(root, found[0])
         if not found and (root.suspended or root.deleting or root.ending is not RootOutcome.NOT_ENDED):
             return dataclasses.replace(root, unadmitted=f"Kueue has no Workload for it in queue {shown(root.queue)}")
         count = f"{len(found)} Workloads are" if found else "no Workload is"
-        return _left_alone(root, f"{count} there for it, where one should be")
+        return left_alone(root, f"{count} there for it, where one should be")
 
     async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:
         """Deactivate its Workload."""
@@ -109,17 +108,18 @@ async def _patch(cluster: Cluster, root: Root, stopped_by: str | None, *, active
         await cluster.patch(Workload, name, patch, namespace=root.ref.namespace, resource_version=version)
 
 
-def _left_alone(root: Root, why: str) -> Root:
+def left_alone(root: Root, why: str) -> Root:
+    """*root*, to which healthd does nothing, and *why*."""
     reason = f"it is in Kueue's queue {shown(root.queue)}, and {why}"
     return dataclasses.replace(root, invalid=(*root.invalid, reason))
 
 
 def _with_workload(root: Root, workload: Workload) -> Root:
-    is_active, unadmitted = workload.spec.active, _unadmitted(root, workload)
+    is_active, unadmitted = workload.spec.active, not_admitted(root, workload)
     try:
         stopped_by = read_text(workload.metadata.annotations.get(ANNOTATION_STOPPED_BY, ""), LONGEST_NAME)
     except InvalidText as error:
-        return _left_alone(root, f"{ANNOTATION_STOPPED_BY} on its Workload: {error}")
+        return left_alone(root, f"{ANNOTATION_STOPPED_BY} on its Workload: {error}")
     root = dataclasses.replace(
         root,
         # Not what the root says: once Kueue has admitted or evicted it, that follows within a moment.
@@ -129,22 +129,22 @@ def _with_workload(root: Root, workload: Workload) -> Root:
         edited_since_stop=False,
         has_begun=root.has_begun and not unadmitted,
         unadmitted=unadmitted,
-        evicted=bool(unadmitted) and _is_evicted(workload),
-        holds_quota=_condition(workload, "QuotaReserved").status == "True",
+        evicted=bool(unadmitted) and is_evicted(workload),
+        holds_quota=has_quota(workload),
         companions={workload.metadata.name: workload.metadata.resource_version},
         hint_labels={LABEL_GANG: root.ref.name},
     )
-    for why in _obstacles(root, workload):
-        root = _left_alone(root, why)
+    for why in [*obstacles(workload), *_unlabelled(root, workload)]:
+        root = left_alone(root, why)
     return root
 
 
-def _unadmitted(root: Root, workload: Workload) -> str:
+def not_admitted(root: Root, workload: Workload) -> str:
     """Why Kueue does not let an active Workload run; empty where it does."""
     quota = _condition(workload, "QuotaReserved")
     if not workload.spec.active or root.ending is not RootOutcome.NOT_ENDED:
         return ""
-    if _is_evicted(workload):
+    if is_evicted(workload):
         evicted = _condition(workload, "Evicted")
         return f"Kueue has evicted it ({evicted.reason}): {evicted.message}"
     if _condition(workload, "Admitted").status == "True" and _condition(workload, "Evicted").status != "True":
@@ -153,14 +153,19 @@ def _unadmitted(root: Root, workload: Workload) -> str:
     return f"{waits}: {quota.message}" if quota.status == "False" and quota.message else waits
 
 
-def _is_evicted(workload: Workload) -> bool:
+def is_evicted(workload: Workload) -> bool:
     """Whether Kueue has taken it back for a reason of its own. After a stop of ours the condition stays for a while."""
     evicted = _condition(workload, "Evicted")
     return evicted.status == "True" and not evicted.reason.startswith(DEACTIVATED)
 
 
-def _obstacles(root: Root, workload: Workload) -> list[str]:
-    """Why such a gang is left alone; empty for most."""
+def has_quota(workload: Workload) -> bool:
+    """Whether it holds quota of its queue."""
+    return _condition(workload, "QuotaReserved").status == "True"
+
+
+def obstacles(workload: Workload) -> list[str]:
+    """Why a gang with such a Workload is left alone; empty for most."""
     status, found = workload.status, []
     if status.cluster_name or LABEL_ORIGIN in workload.metadata.labels:
         found.append("MultiKueue runs it from one cluster in another: both sides would have to stop it")
@@ -168,13 +173,16 @@ def _obstacles(root: Root, workload: Workload) -> list[str]:
         found.append(
             "Kueue chooses its nodes by topology and replaces a node that fails by itself: only one of the two may act"
         )
-    sets = [each for each in workload.spec.pod_sets if (root.ref.kind, each.name) != SUBMITTER]
-    if any(each.template.metadata.labels.get(LABEL_GANG) != root.ref.name for each in sets):
-        found.append(
-            f"its pod templates do not all carry the label {LABEL_GANG}: {root.ref.name}: its new pods would not know "
-            "where to resume, as Kueue undoes what is written on the templates"
-        )
     return found
+
+
+def _unlabelled(root: Root, workload: Workload) -> list[str]:
+    sets = [each for each in workload.spec.pod_sets if (root.ref.kind, each.name) != SUBMITTER]
+    if all(each.template.metadata.labels.get(LABEL_GANG) == root.ref.name for each in sets):
+        return []
+    label = f"{LABEL_GANG}: {root.ref.name}"
+    why = "its new pods would not know where to resume, as Kueue undoes what is written on the templates"
+    return [f"its pod templates do not all carry the label {label}: {why}"]
 
 
 def _condition(workload: Workload, kind: str) -> Condition:

@@ -29,6 +29,7 @@ from healthd.core.api import (
     ANNOTATION_RESTART,
     ANNOTATION_STOPPED_BY,
     LABEL_GANG,
+    LABEL_QUEUE,
     ObjectMeta,
     OwnerReference,
     Pod,
@@ -91,13 +92,14 @@ class PodGangAdapter(GangAdapter[PodGang]):
         """Add what its pods say: all have succeeded, some are gone, or their user has deleted them all."""
         if root.suspended:
             return root
-        pods = await _members(cluster, root)
+        pods = await plain_members(cluster, root)
         done = sum(pod.status.phase == "Succeeded" for pod in pods if attempt_of(pod) == root.attempt)
         names = {pod.metadata.name for pod in pods}
         gone = tuple(name for name in root.seats if name not in names)
         is_gone = not pods and any(root.companions.values())
         ending = RootOutcome.COMPLETE if 0 < root.world <= done else RootOutcome.NOT_ENDED
-        queued = tuple(dict.fromkeys(why for pod in pods for why in queue_trouble(pod.metadata)))
+        alone = () if root.queue else pods
+        queued = tuple(dict.fromkeys(why for pod in alone for why in queue_trouble(pod.metadata)))
         by_airflow = {why for pod in pods for why in airflow_trouble(pod.metadata.labels)} if root.indexes else set()
         invalid = (*root.invalid, *queued, *sorted(by_airflow))
         return dataclasses.replace(root, ending=ending, deleting=root.deleting or is_gone, gone=gone, invalid=invalid)
@@ -120,7 +122,7 @@ class PodGangAdapter(GangAdapter[PodGang]):
         meta = ObjectMeta(
             name=name,
             namespace=namespace,
-            labels={LABEL_GANG: name},
+            labels={LABEL_GANG: name, **_queue_of(found)},
             annotations={**notes, **({ANNOTATION_ATTEMPT: str(attempt)} if attempt else {})},
             owner_references=[_owner(each.metadata) for each in found],
         )
@@ -144,7 +146,7 @@ class PodGangAdapter(GangAdapter[PodGang]):
             spec = {"members": msgspec.to_builtins(awaited)}
             await self.patch(cluster, root, {"metadata": {"annotations": notes}, "spec": spec})
             return
-        await _clear_stage(cluster, root, hint)
+        await self.clear(cluster, root, hint)
         manifests = unpacked(gang.spec.manifests)
         made = [await _make(cluster, made_again(name, manifests[name], root.ref, hint)) for name in sorted(manifests)]
         members = [PodGangMember(name=meta.name, uid=meta.uid) for meta in made]
@@ -154,13 +156,23 @@ class PodGangAdapter(GangAdapter[PodGang]):
         }
         started = self.read(await self.patch(cluster, root, patch))
         if started is not None:
-            await self.maintain(cluster, started, await _members(cluster, started))
+            await self.maintain(cluster, started, await plain_members(cluster, started))
+
+    async def clear(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
+        """Delete gated pods that another start left. Raises Conflict while any other pod could still run."""
+        for pod in await plain_members(cluster, root):
+            mine = attempt_of(pod) == hint.attempt and pod.metadata.annotations.get(ANNOTATION_MADE_BY) == hint.recovery
+            if mine or will_not_run(pod):
+                continue
+            if not _is_gated(pod):
+                raise Conflict(f"{pod.metadata.name} of attempt {attempt_of(pod)} is still there")
+            await _delete(cluster, pod.metadata)
 
     async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:
         """Delete the remaining pods of a stopped gang; open the gates of a started one; take in new pods."""
-        if root.suspended:
+        if root.stopped_by:
             fresh = await self.find(cluster, root.ref) if any(not _is_going(pod) for pod in pods) else None
-            if fresh is not None and fresh.suspended:
+            if fresh is not None and fresh.stopped_by:
                 await _delete_all(cluster, fresh)
             return
         for pod in pods:
@@ -224,12 +236,19 @@ def _memory(found: Sequence[PodManifest], known: PodGangSpec, *, forget: bool = 
     return PodGangSpec(members=members, size=max(known.size, len(members)), manifests=packed(manifests))
 
 
+def _queue_of(found: Sequence[PodManifest]) -> dict[str, str]:
+    """The label with the queue of Kueue that its first pod is in, as a label of the PodGang."""
+    queues = [pod.metadata.labels[LABEL_QUEUE] for pod in found if pod.metadata.labels.get(LABEL_QUEUE)]
+    return {LABEL_QUEUE: queues[0]} if queues else {}
+
+
 def _owner(meta: ObjectMeta) -> OwnerReference:
     """The owner reference to a pod. The cluster deletes the PodGang when all its pods have been deleted."""
     return OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=meta.uid)
 
 
-async def _members(cluster: Reader, root: Root) -> list[Pod]:
+async def plain_members(cluster: Reader, root: Root) -> list[Pod]:
+    """The pods that carry the label of the gang, of every attempt."""
     listed = await cluster.list(Pod, namespace=root.ref.namespace, labels={LABEL_GANG: root.ref.name})
     return [pod for pod in listed.items if is_plain_member(pod)]
 
@@ -243,7 +262,7 @@ async def _manifests(cluster: Reader, namespace: str, name: str) -> list[PodMani
 
 async def _delete_all(cluster: Cluster, root: Root) -> None:
     """Delete pods up to the attempt of *root*, ended ones too: their names are needed. Later attempts are not ours."""
-    for pod in await _members(cluster, root):
+    for pod in await plain_members(cluster, root):
         if attempt_of(pod) <= root.attempt and not _is_going(pod):
             await _delete(cluster, pod.metadata)
 
@@ -253,17 +272,6 @@ async def _delete(cluster: Cluster, meta: ObjectMeta) -> None:
         await cluster.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid)
     except NotFound:
         return
-
-
-async def _clear_stage(cluster: Cluster, root: Root, hint: StartHint) -> None:
-    """Delete gated pods that another start left. Raises Conflict while any other pod could still run."""
-    for pod in await _members(cluster, root):
-        mine = attempt_of(pod) == hint.attempt and pod.metadata.annotations.get(ANNOTATION_MADE_BY) == hint.recovery
-        if mine or will_not_run(pod):
-            continue
-        if not _is_gated(pod):
-            raise Conflict(f"{pod.metadata.name} of attempt {attempt_of(pod)} is still there")
-        await _delete(cluster, pod.metadata)
 
 
 async def _make(cluster: Cluster, pod: PodManifest) -> ObjectMeta:
@@ -286,8 +294,12 @@ async def _make(cluster: Cluster, pod: PodManifest) -> ObjectMeta:
 async def _open_gate(cluster: Cluster, pod: Pod) -> None:
     meta = pod.metadata
     gates: list[Any] = []
+    version = ""
     if len(pod.spec.scheduling_gates) > 1:  # other gates stay as they were written, with fields of a later Kubernetes
         whole = await cluster.get(PodManifest, meta.name, meta.namespace)
-        gates = [gate for gate in whole.spec["schedulingGates"] if gate["name"] != GATE]
+        gates, version = (
+            [g for g in whole.spec.get("schedulingGates", []) if g["name"] != GATE],
+            whole.metadata.resource_version,
+        )
     patch = {"spec": {"schedulingGates": gates or None}}
-    await cluster.patch(Pod, meta.name, patch, namespace=meta.namespace, uid=meta.uid)
+    await cluster.patch(Pod, meta.name, patch, namespace=meta.namespace, uid=meta.uid, resource_version=version)

@@ -49,6 +49,10 @@ def a_pod(name: str, *, spec: Json | None = None, **meta: Any) -> Json:
     }
 
 
+KUEUE = "kueue.x-k8s.io/managed"
+"""Its webhook writes this finalizer to each pod of a group."""
+
+
 def a_plain_pod(name: str = "made-again", *, spec: Json | None = None, **meta: Any) -> Json:
     """As healthd makes one again."""
     ours = {"labels": {"healthd.dev/gang": "g"}, "annotations": {"healthd.dev/made-by": "r"}}
@@ -165,6 +169,7 @@ OF_PODS: dict[str, Request] = {
     ),
     "a plain pod that another object owns": ("POST", PODS, a_plain_pod(ownerReferences=OWNED)),
     "a plain pod that nothing can delete": ("POST", PODS, a_plain_pod(finalizers=["example.com/keep"])),
+    "a plain pod with Kueue's finalizer, in no group": ("POST", PODS, a_plain_pod(finalizers=[KUEUE])),
 }
 OF_RECORDS: dict[str, Request] = {
     "a Recovery of another namespace's gang": ("POST", f"{OURS}/recoveries", a_recovery("r", of="team-c")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -21,6 +22,8 @@ TENANT = "team-queued"
 WORKLOAD = KindDescription(api_version="kueue.x-k8s.io/v1beta1", kind="Workload", plural="workloads")
 NAMED = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload"}
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+PODS = [{"apiVersion": "v1", "kind": "Pod", "name": f"rank-{rank}", "uid": f"u{rank}"} for rank in range(2)]
+GROUP = {"kueue.x-k8s.io/is-group-workload": "true"}
 MARK = {"healthd.dev/stopped-by": "r"}
 MORE_RIGHTS = """
 apiVersion: rbac.authorization.k8s.io/v1
@@ -72,6 +75,11 @@ ATTACKS: dict[str, Request] = {
     "one that was made for nothing else stopped": ("PATCH", f"{where()}/alone", switched(False, stopped_by="r")),
     "one made": ("POST", where(), {**NAMED, "metadata": {"name": "new"}, "spec": {"active": True}}),
     "one deleted": ("DELETE", f"{where()}/running", None),
+    "one deleted that healthd has stopped": ("DELETE", f"{where()}/stopped", None),
+    "a group of pods deleted that runs": ("DELETE", f"{where()}/pods", None),
+    "a group of pods deleted that its user holds": ("DELETE", f"{where()}/pods-held", None),
+    "what is called a group of pods, and is a Job's, deleted": ("DELETE", f"{where()}/no-pods", None),
+    "a group of pods started that its user holds": ("PATCH", f"{where()}/pods-held", switched(True)),
     "one of healthd's own namespace stopped": (
         "PATCH",
         f"{where(SYSTEM)}/running",
@@ -80,13 +88,15 @@ ATTACKS: dict[str, Request] = {
 }
 
 
-def workload(name: str, *, active: bool = True, marked: bool = False, owned: bool = True) -> Json:
-    """As Kueue makes one."""
+def workload(
+    name: str, *owners: Json, active: bool = True, marked: bool = False, notes: Mapping[str, str] | None = None
+) -> Json:
+    """As Kueue makes one for *owners*."""
     metadata = {
         "name": name,
-        "annotations": MARK if marked else {},
+        "annotations": {**(notes or {}), **(MARK if marked else {})},
         "finalizers": ["kueue.x-k8s.io/resource-in-use"],
-        "ownerReferences": [OWNER] if owned else [],
+        "ownerReferences": list(owners),
     }
     spec = {"active": active, "priority": 0, "queueName": "lq", "podSets": [{}]}
     return {**NAMED, "metadata": metadata, "spec": spec}
@@ -102,13 +112,17 @@ def token(installed: ControlPlane) -> str:
     installed.kubectl("apply", "-f", "-", input=MORE_RIGHTS)
     installed.ensure_namespace(TENANT)
     for made in (
-        workload("running"),
-        workload("held", active=False),
-        workload("stopped", active=False, marked=True),
-        workload("alone", owned=False),
+        workload("running", OWNER),
+        workload("held", OWNER, active=False),
+        workload("stopped", OWNER, active=False, marked=True),
+        workload("alone"),
+        workload("pods", *PODS, notes=GROUP),
+        workload("pods-held", *PODS, notes=GROUP, active=False),
+        workload("pods-ended", *PODS, notes=GROUP),
+        workload("no-pods", OWNER, notes=GROUP, active=False, marked=True),
     ):
         installed.api.create(where(), made)
-    installed.api.create(where(SYSTEM), workload("running"))
+    installed.api.create(where(SYSTEM), workload("running", OWNER))
     made_for = token_of_controller(installed)
     dry: Request = ("DELETE", f"{where()}/running?dryRun=All", None)
     wait_until("the policy at work", lambda: POLICY in answer(installed, made_for, dry)[1], limit=30)
@@ -129,3 +143,13 @@ def test_a_stop_and_a_start_pass(installed: ControlPlane, token: str) -> None:
     started = answer(installed, token, ("PATCH", path, switched(True, stopped_by=None)))
 
     assert (stopped[0], started[0]) == (200, 200), (stopped, started)
+
+
+def test_the_workload_of_pods_that_healthd_has_stopped_may_be_deleted(installed: ControlPlane, token: str) -> None:
+    path = f"{where()}/pods-ended"
+
+    asked = answer(installed, token, ("DELETE", f"{path}?dryRun=All", None))
+    stopped = answer(installed, token, ("PATCH", path, switched(False, stopped_by="train-1")))
+    deleted = answer(installed, token, ("DELETE", path, None))
+
+    assert (asked[0], stopped[0], deleted[0]) == (200, 200, 200), (asked, stopped, deleted)

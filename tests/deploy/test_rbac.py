@@ -49,6 +49,8 @@ FAMILIES = {
     "kueue": "workloads",
 }
 """The component of each family of gang kinds, and what it is about."""
+DELETED = {"kueue": "delete"}
+"""Of what a component lets the controller delete objects, too."""
 STATUSES = {"volcano": "jobs/status"}
 """Of what a component lets the controller patch the status, too."""
 NEVER = {
@@ -84,7 +86,8 @@ def test_a_component_of_gang_kinds_lets_the_controller_read_and_patch_them_and_n
     assert role["metadata"] == binding["metadata"] == {"name": f"healthd-controller-{family}"}
     assert binding["roleRef"]["name"] == f"healthd-controller-{family}"
     assert binding["subjects"] == of_kind("ClusterRoleBinding")["healthd-controller"]["subjects"]
-    assert (" ".join(rule["resources"]), set(rule["verbs"])) == (FAMILIES[family], set(f"{READ} patch".split()))
+    verbs = {*READ.split(), "patch", *DELETED.get(family, "").split()}
+    assert (" ".join(rule["resources"]), set(rule["verbs"])) == (FAMILIES[family], verbs)
     assert all("AdmissionPolicy" in kind for kind in others)
     statuses = [STATUSES[family]] if family in STATUSES else []
     assert further == [{"apiGroups": rule["apiGroups"], "resources": [each], "verbs": ["patch"]} for each in statuses]

@@ -38,7 +38,7 @@ from healthd.core.api.incidents import (
     IncidentRecord,
     IncidentStatus,
 )
-from healthd.core.api.kueue import LABEL_JOB_UID, LABEL_QUEUE, Workload
+from healthd.core.api.kueue import LABEL_JOB_UID, LABEL_POD_GROUP, LABEL_QUEUE, Workload
 from healthd.core.api.leases import (
     Lease,
     LeaseSpec,
@@ -249,6 +249,7 @@ __all__ = [
     "LABEL_JOB_UID",
     "LABEL_NODE",
     "LABEL_PEERS",
+    "LABEL_POD_GROUP",
     "LABEL_QUEUE",
     "LABEL_RESTARTED",
     "LABEL_SPARE",

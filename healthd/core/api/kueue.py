@@ -10,6 +10,8 @@ LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
 """On an object that Kueue starts and stops: the name of its LocalQueue."""
 LABEL_JOB_UID = "kueue.x-k8s.io/job-uid"
 """On a Workload: the uid of that object."""
+LABEL_POD_GROUP = "kueue.x-k8s.io/pod-group-name"
+"""On each of several plain pods that Kueue admits together: the name of their only Workload."""
 
 
 class WorkloadTemplate(Slim, frozen=True, kw_only=True):
@@ -50,6 +52,7 @@ class WorkloadStatus(Slim, frozen=True, kw_only=True):
 
     conditions: list[Condition] = []
     admission: Admission | None = None
+    admission_checks: list[dict[str, Any]] = []
     cluster_name: str = ""
 
 

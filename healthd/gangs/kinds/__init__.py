@@ -21,6 +21,8 @@ from healthd.gangs.kinds.ray import RAYCLUSTER, RAYJOB
 from healthd.gangs.kinds.trainer import TRAINJOB
 from healthd.gangs.kinds.volcano import VOLCANO_JOB
 from healthd.gangs.kueue import KueueHolder
+from healthd.gangs.pod_groups import PodGroupAdapter, PodGroupHolder
+from healthd.gangs.podgang import PodGangAdapter
 from healthd.gangs.rebuilding import TRAINING_JOB, RebuildRules
 
 SHIPPED: Sequence[KindDescription] = (
@@ -42,7 +44,8 @@ def adapters_of(policy: GangsPolicy) -> Mapping[str, GangAdapter[Any]]:
     own = {each.name: DescribedAdapter(each, ADAPTERS.get(each.below), _rebuild_rules(each)) for each in described}
     plain = {**own, **ADAPTERS}
     held = {each.name for each in described if each.suspend} | {"Job", "JobSet"}
-    return {name: HeldAdapter(each, KUEUE) if name in held else each for name, each in plain.items()}
+    queued = {name: HeldAdapter(each, KUEUE) if name in held else each for name, each in plain.items()}
+    return {**queued, "PodGang": PodGroupAdapter(PodGangAdapter(), PodGroupHolder())}
 
 
 def _rebuild_rules(kind: KindDescription) -> RebuildRules | None:

@@ -237,6 +237,14 @@ def test_why_a_gang_in_a_queue_does_not_run_is_said() -> None:
     assert said == ["it waits in Kueue's queue 'lq'", "it is in Kueue's queue lq"]
 
 
+def test_a_group_of_pods_in_a_queue_needs_no_policy_as_healthd_makes_its_pods_again() -> None:
+    remarks = examine(chart("PodGang", {"pods": []}, root=in_a_queue(), hint_policy=HintPolicy.MISSING))
+
+    (remark,) = [each for each in remarks if "queue" in each.what]
+    assert remark.what == "it is in Kueue's queue lq"
+    assert "deletes that before it makes the pods again" in remark.why
+
+
 def in_a_queue(unadmitted: str = "") -> Root:
     """Of a Job that Kueue starts and stops."""
     root = read_job(a_job(annotations=NOTES))

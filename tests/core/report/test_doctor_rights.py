@@ -12,8 +12,9 @@ from healthd.core.api import Container, ObjectMeta, VolumeMount
 from healthd.core.config import CheckpointsPolicy
 from healthd.core.report.doctor import Chart, HintPolicy, Remark, RemarkLevel, VerifierPod, examine
 from healthd.core.report.doctor.rights import needed, rebuilt_as, verifiers_of
+from healthd.gangs.job import read_job
 from healthd.gangs.kinds import ALL, SHIPPED
-from tests.builders import a_pod
+from tests.builders import a_job, a_pod
 
 NOTES = {"healthd.dev/restart": "enabled", "healthd.dev/checkpoint": "pvc://runs/llama"}
 IMAGE = "registry.example/healthd:1.2"
@@ -43,6 +44,16 @@ def test_a_gang_that_needs_no_further_right_asks_for_none() -> None:
 
 def test_plain_pods_that_the_controller_may_make_again_are_in_order() -> None:
     assert answered(chart("PodGang")) == []
+
+
+def test_a_group_of_pods_in_a_queue_is_stopped_only_where_its_workload_may_be_deleted() -> None:
+    root = dataclasses.replace(read_job(a_job()), queue="lq")
+    missing = "delete workloads"
+
+    said = answered(chart("PodGang", root=root), refused=[missing])
+
+    assert said[0].what == "the controller may not stop gangs in a queue of Kueue"
+    assert missing in said[0].why
 
 
 @pytest.mark.parametrize("refused", ["create pods", "create podgangs", "patch podgangs", "remake podgangs"])

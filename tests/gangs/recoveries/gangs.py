@@ -13,7 +13,8 @@ from healthd.gangs.kinds import SHIPPED
 from tests.kubernetes.gangs import ENABLED, Gang, Manifest
 from tests.lab.kinds.gangs import KINDS, NAME, ray_cluster_spec
 
-QUEUED = [f"{kind} in a queue" for kind in ("Job", "JobSet", "PyTorchJob", "MPIJob", "RayJob")]
+_IN_A_QUEUE = " in a queue"
+QUEUED = [kind + _IN_A_QUEUE for kind in ("Job", "JobSet", "PyTorchJob", "MPIJob", "RayJob", "plain pods")]
 """Under Kueue."""
 PLAYED = ["Job", "JobSet", "StatefulSet", "plain pods", *(kind.name for kind in SHIPPED), *QUEUED]
 """Every kind of the table, as a user calls it."""
@@ -102,7 +103,10 @@ SHAPES["JobSet"] = Shape(
     first={"jobset.sigs.k8s.io/replicatedjob-name": "leader"},
     counters=((f"jobset/{NAME}", "restarts"), (f"jobset/{NAME}", "restartsCountTowardsMax")),
 )
-SHAPES |= {kind: replace(SHAPES[kind.split()[0]], is_labelled=True, is_queued=True, elastic=None) for kind in QUEUED}
+SHAPES |= {
+    kind: replace(SHAPES[kind.removesuffix(_IN_A_QUEUE)], is_labelled=True, is_queued=True, elastic=None)
+    for kind in QUEUED
+}
 
 
 def gang_of(kind: str, notes: Mapping[str, str], spec: Mapping[str, Any] | None = None) -> Gang:

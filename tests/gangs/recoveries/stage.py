@@ -183,7 +183,7 @@ class Stage:
 
     def _has_succeeded(self) -> bool:
         phases = [pod.status.phase for pod in self.scenario.pods()]
-        return self.kind == "plain pods" and phases == ["Succeeded"] * MEMBERS
+        return self.shape.root == "PodGang" and phases == ["Succeeded"] * MEMBERS
 
     def has_failed(self) -> bool:
         """Whether it failed for good."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.lab.api import Json
-from tests.lab.kinds.kueue import QUEUE
+from tests.lab.kinds.kueue import POD_GROUP, POD_GROUP_SIZE, QUEUE
 from tests.lab.simulated import GPUS
 
 NAME = "train"
@@ -97,6 +97,15 @@ def plain_pods() -> list[Json]:
     return [
         {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "name": f"{NAME}-{rank}"}, "spec": spec}
         for rank in range(4)
+    ]
+
+
+def queued_pods() -> list[Json]:
+    """The same as a group in a queue."""
+    group, size = {QUEUE: NAME, POD_GROUP: NAME}, {POD_GROUP_SIZE: "4"}
+    return [
+        {**pod, "metadata": {**pod["metadata"], "labels": {**pod["metadata"]["labels"], **group}, "annotations": size}}
+        for pod in plain_pods()
     ]
 
 
@@ -219,6 +228,7 @@ class Kind:
     stop: Any = field(default_factory=lambda: {"spec": {"suspend": True}})
     """A merge patch; a list is a JSON patch."""
     start: Any = field(default_factory=lambda: {"spec": {"suspend": False}})
+    """None: its user makes it again."""
     pods: int = 4
 
     @property
@@ -256,11 +266,15 @@ def _queued(resource: str, controller: str, made: Json, *, pods: int = 4) -> Kin
         controllers=tuple(dict.fromkeys((controller, "kueue"))),
         manifests=({**made, "metadata": metadata},),
         root=f"{resource}/{NAME}",
-        patched=f"localqueues.kueue.x-k8s.io/{NAME}",
-        stop={"spec": {"stopPolicy": "HoldAndDrain"}},
+        patched=_LOCAL_QUEUE,
+        stop=_DRAIN,
         start={"spec": {"stopPolicy": "None"}},
         pods=pods,
     )
+
+
+_LOCAL_QUEUE = f"localqueues.kueue.x-k8s.io/{NAME}"
+_DRAIN: Json = {"spec": {"stopPolicy": "HoldAndDrain"}}
 
 
 KINDS = {
@@ -327,4 +341,12 @@ KINDS = {
     ),
     "MPIJob in a queue": _queued("mpijobs.kubeflow.org", "mpi-operator", mpi_job(), pods=5),
     "RayJob in a queue": _queued("rayjobs.ray.io", "kuberay", ray_job(), pods=5),
+    "plain pods in a queue": Kind(
+        controllers=("kueue",),
+        manifests=tuple(queued_pods()),
+        root=f"podgangs.healthd.dev/{NAME}",
+        patched=_LOCAL_QUEUE,
+        stop=_DRAIN,
+        start=None,
+    ),
 }

@@ -32,6 +32,8 @@ FRAMEWORKS = {
 }
 """The names in its configuration, and how the paths of their webhooks end."""
 QUEUE = "kueue.x-k8s.io/queue-name"
+POD_GROUP, POD_GROUP_SIZE = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+"""A label and an annotation of plain pods that are admitted together."""
 
 _UP = 60
 _GROUP = "/apis/kueue.x-k8s.io/v1beta1"
@@ -106,10 +108,7 @@ def _is_used(path: str) -> bool:
 
 def _run(control_plane: ControlPlane, port: int) -> Program:
     more: dict[str, Json] = {
-        "integrations": {
-            "frameworks": list(FRAMEWORKS),
-            "podOptions": {"namespaceSelector": {"matchLabels": {"lab.healthd.dev/kueue": "pods"}}},
-        },
+        "integrations": {"frameworks": list(FRAMEWORKS)},
         "featureGates": {"VisibilityOnDemand": False},  # it wants to be inside of the cluster
     }
     config = write_config(control_plane, "kueue", "config.kueue.x-k8s.io/v1beta1", port, **more)

@@ -37,7 +37,9 @@ def place(control_plane: ControlPlane, namespace: str, kind: str) -> Iterator[st
     control_plane.kubectl("-n", namespace, "delete", "pods", "--all", "--wait=false")
 
 
-@pytest.mark.parametrize("kind", of_kinds(name for name, kind in KINDS.items() if kind.patched), indirect=True)
+@pytest.mark.parametrize(
+    "kind", of_kinds(name for name, kind in KINDS.items() if kind.patched and kind.start), indirect=True
+)
 def test_a_gang_runs_and_is_stopped_and_started_by_its_user(control_plane: ControlPlane, place: str, kind: str) -> None:
     this = KINDS[kind]
     _apply(control_plane, place, *this.manifests)

@@ -52,10 +52,14 @@ def _trial(chart: Chart, owner: str) -> Iterator[Remark]:
         )
 
 
+_PODS_AGAIN = ", and deletes that before it makes the pods again"
+
+
 def _queue(chart: Chart) -> Iterator[Remark]:
     if chart.root is None or not chart.root.queue:
         return
-    if chart.hint_policy in (HintPolicy.MISSING, HintPolicy.NOT_SERVED):
+    is_made_by_healthd = chart.kind == "PodGang"
+    if chart.hint_policy in (HintPolicy.MISSING, HintPolicy.NOT_SERVED) and not is_made_by_healthd:
         yield Remark(
             RemarkLevel.PREVENTS,
             f"it is in Kueue's queue {chart.root.queue}, and the admission policy healthd-gangs is not there",
@@ -72,8 +76,8 @@ def _queue(chart: Chart) -> Iterator[Remark]:
     yield Remark(
         RemarkLevel.NOTE,
         f"it is in Kueue's queue {chart.root.queue}",
-        "healthd stops it by spec.active of its Workload. It gives its quota back then, and waits in the queue like "
-        "any other when it starts again: others may have taken the quota",
+        f"healthd stops it by spec.active of its Workload{_PODS_AGAIN if is_made_by_healthd else ''}. It gives its "
+        "quota back then, and waits in the queue like any other when it starts again: others may have taken the quota",
         "give it a priority that preempts what may take its quota, or let nothing borrow that quota",
     )
 

@@ -87,7 +87,8 @@ def _for_queue(chart: Chart) -> list[Right]:
     """Of the whole cluster, too."""
     if chart.root is None or not chart.root.queue:
         return []
-    return [Right(verb, "workloads", "kueue.x-k8s.io") for verb in VERBS]
+    verbs = (*VERBS, "delete") if chart.kind == "PodGang" else VERBS
+    return [Right(verb, "workloads", "kueue.x-k8s.io") for verb in verbs]
 
 
 def _queue(chart: Chart) -> Iterator[Remark]:
