@@ -214,7 +214,7 @@ class AgentDaemon:
         rhythms = Poll(
             name="rhythms",
             every=lambda: sampler.every,
-            read=lambda _: sampler.read(self._clock.now()),
+            read=lambda _: sampler.read(now := self._clock.now(), finely=self._state.is_asked_for_work(now)),
             ingest=self._ingest_rhythms,
         )
         return [pods, rhythms]

@@ -30,7 +30,7 @@ from healthd.core.diagnosis.node_shape import NO_SHAPE, expecting, grown
 from healthd.core.diagnosis.readings import NODE, RecordBatch, Sample
 from healthd.core.diagnosis.signals.peers import BELOW_PEERS, peers_sample
 from healthd.core.diagnosis.signals.spare_check import SPARE_CHECK_FAILED, spare_check_sample
-from healthd.core.node import quarantine
+from healthd.core.node import quarantine, work_request
 from healthd.core.node.failed_check import read_failed_check
 from healthd.core.node.pod_liveness import PodLives, PodTasks
 from healthd.core.node.reporting import quiet_pods, works_differently
@@ -59,6 +59,7 @@ class NodeState:
         self._lives = PodLives()
         self._pods: Sequence[PodTasks] = ()
         self._rhythms_at = clock.now()
+        self._work_until: datetime | None = None
         self._log_trouble = ""
         self._lists: dict[str, Sample] = {}
         """The last sample of each source that lists devices."""
@@ -194,11 +195,19 @@ class NodeState:
         before, known = self._status.rhythms, list(rhythms)
         if known != before:
             self._status = msgspec.structs.replace(self._status, rhythms=known)
-        return quiet_pods(before) != quiet_pods(known) or (known != before and works_differently(known))
+        if known == before:
+            return False
+        is_asked = any(rhythm.recent is not None for rhythm in known)
+        return is_asked or quiet_pods(before) != quiet_pods(known) or works_differently(known)
+
+    def is_asked_for_work(self, now: datetime) -> bool:
+        """Whether the controller asks for the newest minutes of the work of pods."""
+        return self._work_until is not None and now < self._work_until
 
     def ingest_node(self, node: Node, now: datetime) -> None:
         """Read from *node* which devices it should have and when it was repaired. Clear what people or time clear."""
         self._sources.ingest_node(node)
+        self._work_until = work_request.read(node, now)
         if self._status.rhythms and now - self._rhythms_at > RHYTHMS_LAST:
             self._status = msgspec.structs.replace(self._status, rhythms=[])
         self._blind = self._why_blind(now)

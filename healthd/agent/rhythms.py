@@ -69,12 +69,15 @@ class RhythmSampler:
         """How soon to read again."""
         return SAMPLE_EVERY if self._rhythms.sampled else CHOOSE_EVERY
 
-    def read(self, now: datetime) -> Sequence[PodRhythm]:
-        """The pods whose rhythm is known; the same list object again when nothing changed."""
+    def read(self, now: datetime, *, finely: bool = False) -> Sequence[PodRhythm]:
+        """
+        The pods whose rhythm is known; the same list object again when nothing changed. *finely*: with the newest
+        minutes of their work in short windows, which the controller asks for.
+        """
         if self._chosen_at is None or not timedelta(0) <= now - self._chosen_at < CHOOSE_EVERY - SAMPLE_EVERY / 2:
             self._chosen_at = now
             self._rhythms.choose(self._usages.processor_times(), now)
-        self._rhythms.observe(self._usages.read(self._rhythms.sampled), now)
+        self._rhythms.observe(self._usages.read(self._rhythms.sampled), now, finely=finely)
         if quiet := self._rhythms.to_look_at:
             self._rhythms.look_at(self._usages.stalls(quiet), self._ask(quiet))
         return self._rhythms.published()

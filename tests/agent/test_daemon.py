@@ -34,6 +34,7 @@ from healthd.core.config import Config, HangPolicy, HttpPolicy, ProbesPolicy
 from healthd.core.config.gangs import StragglerMode
 from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.hang.samples import Stall, Usage
+from healthd.core.node import work_request
 from healthd.core.node.pod_liveness import PodTasks
 from healthd.core.node.reporting import quiet_pods
 from healthd.probes.errors import CannotRead
@@ -456,7 +457,7 @@ async def test_a_pod_that_falls_silent_is_published_and_a_new_life_of_the_agent_
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_thread")
-async def test_the_work_of_a_pod_is_written_each_two_minutes_and_soon_where_it_changes(node: Node1) -> None:
+async def test_the_work_of_a_pod_is_written_every_few_minutes_and_soon_where_it_changes(node: Node1) -> None:
     node.machine.usages = rank = Rank(node.clock)
     node.daemon = node.new_daemon()
     written = list[datetime]()
@@ -478,6 +479,39 @@ async def test_the_work_of_a_pod_is_written_each_two_minutes_and_soon_where_it_c
     assert after[0] - rank.waits_since <= timedelta(seconds=60)
     assert all(b - a >= timedelta(seconds=30) for a, b in pairwise(written))
     assert 4 <= len(after) <= 9
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_thread")
+async def test_an_agent_that_is_asked_for_the_newest_minutes_of_its_pods_publishes_them_at_once_and_for_so_long(
+    node: Node1,
+) -> None:
+    node.machine.usages = Rank(node.clock)
+    node.daemon = node.new_daemon()
+    answers = list[tuple[datetime, datetime]]()
+    async with node.running():
+        await node.until_verdict(Verdict.HEALTHY)
+        await _pass(node, timedelta(minutes=5))
+        asked_at = node.clock.now()
+        await node.ground_truth.patch(Node, "node-a", work_request.patch(asked_at + timedelta(seconds=30)))
+        for _ in range(90):
+            await _pass(node, timedelta(seconds=1))
+            [rhythm] = (await node.ground_truth.get(NodeHealth, "node-a")).status.rhythms
+            if rhythm.recent is not None and rhythm.recent.end not in {end for end, _ in answers}:
+                answers.append((rhythm.recent.end, node.clock.now()))
+
+    ends, seen = zip(*answers, strict=True)
+    assert seen[0] - asked_at <= timedelta(seconds=3)
+    assert seen[0] - ends[0] <= timedelta(seconds=10)
+    assert 3 <= len(answers) <= 4
+    assert max(seen) <= asked_at + timedelta(seconds=32)
+    assert all(b - a == timedelta(seconds=10) for a, b in pairwise(ends[1:]))
+
+
+async def _pass(node: Node1, time: timedelta) -> None:
+    for _ in range(int(time.total_seconds())):
+        await node.clock.run_for(timedelta(seconds=1))
+        await settle()
 
 
 @pytest.mark.slow

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import exp, sqrt
+from statistics import fmean
 from typing import NamedTuple
 
 from healthd.agent.rhythms import WITHIN
+from healthd.controller.fleet.stragglers import EVERY, WATCHED_EVERY
 from healthd.core.api.health import MOST_WINDOWS, PodWork
 from healthd.core.hang.work.gang_work import GangWork, RankWork
 from healthd.core.hang.work.stragglers import Straggler, StragglerDetector
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
-from healthd.core.node.reporting import WORK_AFTER, WORK_CHANGED_AFTER
+from healthd.core.hang.work.work_windows import FINE
+from healthd.core.node.reporting import WORK_AFTER, WORK_ASKED_AFTER, WORK_CHANGED_AFTER
 from healthd.core.node.work_changes import has_changed
 from tests.fakes import START
 
@@ -28,6 +31,10 @@ WINDOW = 5.0
 """Seconds, in a run: a step of the slowest gang of the model."""
 OF_PODS = 15.0
 """The same as agents publish it: three such steps."""
+PARTS = round(OF_PODS / FINE)
+TICK = timedelta(seconds=FINE)
+IN_FLIGHT = timedelta(seconds=4)
+"""From the end of a fine window until the controller knows it of all that it asked."""
 RANKS = 8
 A_DAY = 86400
 DRIFTS = 592.0
@@ -188,41 +195,59 @@ class PodGang:
     """
     The same gang as pods of one rank, each on a node of its own, as their agents publish it and the controller sees it.
 
-    A rank that works all the time uses one core. Control groups are taken to count no waits for a processor.
+    A rank that works all the time uses one core. Control groups are taken to count no waits for a processor. *asks*:
+    agents answer when the controller asks them for the newest minutes, as older ones do not.
     """
 
-    def __init__(self, gang: Gang, seed: int) -> None:
+    def __init__(self, gang: Gang, seed: int, *, asks: bool = True) -> None:
         self._gang = gang
+        self._asks = asks
         self._dice = random.Random(seed)
         self.writes = 0
         """Of all agents."""
-        self._windows: list[deque[float]] = [deque(maxlen=MOST_WINDOWS) for _ in range(RANKS)]
+        self.asked = 0
+        """Nodes, each time that one is asked."""
+        self._cores: list[deque[float]] = [deque(maxlen=PARTS * (MOST_WINDOWS + 1)) for _ in range(RANKS)]
+        """Of each rank, in fine windows."""
         self._late = [WITHIN * self._dice.random() for _ in range(RANKS)]
         self._wrote = [START - WORK_AFTER * self._dice.random() for _ in range(RANKS)]
+        self._asked_until = [START] * RANKS
         self._published: dict[str, RankWork] = {}
 
     def reported(self, count: int, slow: Slow | None = None) -> list[tuple[float, Straggler]]:
         """What is reported in *count* windows: seconds after the start, and the rank."""
-        found, work = list[tuple[float, Straggler]](), None
-        for window in self._gang.windows(count, slow):
-            for rank, windows in enumerate(self._windows):
-                windows.append(round(window.shares[str(rank)].ran, 3))
-            for later in range(0, round(OF_PODS), 5):  # an agent may have to wait before it writes again
-                for rank in range(RANKS):
-                    self._write(rank, window.end, timedelta(seconds=later))
-            if len(self._published) < RANKS:
+        found, work, compared = list[tuple[float, Straggler]](), None, START
+        for number, window in enumerate(self._gang.windows(count, slow), start=1):
+            for rank in range(RANKS):
+                self._cores[rank].append(window.shares[str(rank)].ran)
+                self._write(rank, window.end, number % PARTS)
+            now = window.end + IN_FLIGHT + WATCHED_EVERY * self._dice.random()
+            is_due = now - compared >= EVERY - TICK / 2 or (work is not None and work.is_watched(now))
+            if len(self._published) < RANKS or not is_due:
                 continue
-            work = work or GangWork(dict(sorted(self._published.items())))
-            now = window.end + timedelta(seconds=OF_PODS)
+            compared, work = now, work or GangWork(dict(sorted(self._published.items())))
             begun = [each for each in work.observe(self._published, now) if each.ended_at is None]
             found += [((now - START).total_seconds(), each) for each in begun]
+            self._ask(work.to_ask(now))
         return found
 
-    def _write(self, rank: int, end: datetime, later: timedelta) -> None:
-        known, now = self._published.get(str(rank)), end + self._late[rank] + later
-        if known is not None and known.work.end == end:
+    def _ask(self, asked: Mapping[str, datetime]) -> None:
+        self.asked += len(asked)
+        for name, until in asked.items() if self._asks else ():
+            self._asked_until[int(name)] = until
+
+    def _write(self, rank: int, end: datetime, over: int) -> None:
+        """*over*: fine windows since the end of the last longer one."""
+        known, now, cores = self._published.get(str(rank)), end + self._late[rank], [*self._cores[rank]]
+        is_asked = now < self._asked_until[rank]
+        longer = cores[(len(cores) - over) % PARTS : len(cores) - over]
+        if not longer or not (is_asked or known is None or known.work.end < end - over * TICK):
             return
-        work = PodWork(end=end, seconds=round(OF_PODS), cores=list(self._windows[rank]))
-        if now - self._wrote[rank] >= (WORK_CHANGED_AFTER if has_changed(work) else WORK_AFTER):
-            self._published[str(rank)] = RankWork(str(rank), work, now)
+        means = [round(fmean(longer[at : at + PARTS]), 3) for at in range(0, len(longer), PARTS)]
+        work = PodWork(end=end - over * TICK, seconds=round(OF_PODS), cores=means[-MOST_WINDOWS:])
+        after = WORK_ASKED_AFTER if is_asked else WORK_CHANGED_AFTER if has_changed(work) else WORK_AFTER
+        if now - self._wrote[rank] >= after:
+            fine = [round(each, 3) for each in cores[-MOST_WINDOWS:]]
+            recent = PodWork(end=end, seconds=FINE, cores=fine) if is_asked else None
+            self._published[str(rank)] = RankWork(str(rank), work, now, recent)
             self._wrote[rank], self.writes = now, self.writes + 1

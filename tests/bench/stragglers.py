@@ -7,8 +7,8 @@ the end of the window in which it is named. It stands while rank 0 evaluates or 
 are in the model's time. The model is `_straggler_model.py`.
 
 `--pods` takes the same gangs as pods of one rank, each on a node of its own: their agents publish now and then, as the
-real ones decide it, and the clock ends with the comparison by the controller. Those that are slow from the start are
-not seen then.
+real ones decide it, and when the controller asks, but for `--unasked`. The clock ends with the comparison by the
+controller. Those that are slow from the start are not seen then.
 
 `--real SECONDS` starts the demo's trainer under `healthd run` instead, with one rank that becomes slow after two
 minutes. The clock starts then, and ends at the timestamp of the warning in healthd's log.
@@ -25,12 +25,12 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.reliability.distributions import regularised_gamma
 from tests.bench._figures import machine, spread
-from tests.bench._straggler_model import A_DAY, OF_PODS, RANKS, WINDOW, Gang, PodGang, Slow, reported
+from tests.bench._straggler_model import A_DAY, RANKS, Gang, PodGang, Slow, reported
 from tests.bench.hangs import events, time_of
 
 SCRIPT = Path(__file__).with_name("_slow_trainer.py")
@@ -45,24 +45,25 @@ LIMITS = (120.0, 180.0, 300.0, 600.0)
 SIZES = (0.05, 0.07, 0.1, 0.15, 0.25)
 STEPS = (0.6, 1.7, 5.0)
 """Seconds: gangs whose steps take as long at most, or more than the one before, are counted apart."""
+RUN, PODS, UNASKED = "run", "pods", "pods whose agents are not asked"
 KINDS = ("another rank", "rank 0", "from the start")
 """Which rank becomes slow after half an hour, or that one other than 0 has been slow from the start."""
 
 
-def false_reports(nodes: int, days: float, seed: int, drift: float, seconds: float, *, pods: bool) -> dict[str, Any]:
+def false_reports(nodes: int, days: float, seed: int, drift: float, seconds: float, world: str) -> dict[str, Any]:
     """Reports of healthy gangs, one on each node. Ends early after *seconds*."""
-    until, done, writes, false = time.monotonic() + seconds, 0, 0, list[dict[str, Any]]()
+    until, done, writes, asked, false = time.monotonic() + seconds, 0, 0, 0, list[dict[str, Any]]()
     for number in range(nodes):
         if time.monotonic() > until:
             break
-        found, written = _reports(_gang(seed + number, drift, pods=pods), days * A_DAY, None, number)
+        seen = _seen(Gang(seed + number, drift), days * A_DAY, None, number, world)
         false += [
             {"seed": seed + number, "hours": round(at / 3600, 2), "rank": each.rank, "slower": round(each.slower, 3)}
-            for at, each in found
+            for at, each in seen.reports
         ]
-        done, writes = done + 1, writes + written
+        done, writes, asked = done + 1, writes + seen.writes, asked + seen.asked
     gang_days = done * days
-    node_days = gang_days * RANKS if pods else gang_days
+    node_days = gang_days if world == RUN else gang_days * RANKS
     per = 1000 / node_days if node_days else 0.0
     least, most = poisson_interval(len(false))
     return {
@@ -72,21 +73,22 @@ def false_reports(nodes: int, days: float, seed: int, drift: float, seconds: flo
         "a day and 1,000 nodes": round(per * len(false), 3),
         "95% between": [round(per * least, 3), round(per * most, 3)],
         "of rank 0": sum(each["rank"] == "0" for each in false),
-        "writes of a node in an hour": round(writes / (24 * node_days), 1) if pods and node_days else None,
+        "writes of a node in an hour": round(writes / (24 * node_days), 1) if node_days else None,
+        "asked of a node in an hour": round(asked / (24 * node_days), 1) if node_days else None,
         "first": false[:20],
     }
 
 
-def injected(count: int, by: float, seed: int, drift: float, *, kind: str, pods: bool) -> dict[str, Any]:
+def injected(count: int, by: float, seed: int, drift: float, kind: str, world: str) -> dict[str, Any]:
     """How soon a rank that is slow *by* of a step is named. *kind* is one of `KINDS`."""
     dice, named, wrong, sizes = random.Random(seed), list[float](), 0, list[float]()
     by_steps: dict[float, list[float]] = {most: [] for most in STEPS}
     for number in range(count):
-        gang = _gang(seed + number, drift, pods=pods)
+        gang = Gang(seed + number, drift)
         begin = 0.0 if kind == "from the start" else HEALTHY / gang.window + dice.random()
         slow = Slow(0 if kind == "rank 0" else dice.randrange(1, RANKS), by, begin)
         period = gang.period
-        found = _reports(gang, begin * gang.window + AFTER, slow, number)[0]
+        found = _seen(gang, begin * gang.window + AFTER, slow, number, world).reports
         begun = begin * gang.window
         hits = [(at, each) for at, each in found if each.rank == str(slow.rank) and at > begun]
         right = [at - begun - sum(gang.paused[int(begin) : round(at / gang.window)]) for at, _ in hits]
@@ -127,17 +129,20 @@ def poisson_interval(count: int) -> tuple[float, float]:
     return quantile(count, side) if count else 0.0, quantile(count + 1, 1 - side)
 
 
-def _gang(seed: int, drift: float, *, pods: bool) -> Gang:
-    return Gang(seed, drift, OF_PODS if pods else WINDOW)
+class _Seen(NamedTuple):
+    """Of one gang: what is reported, with seconds after its start, and what agents did."""
+
+    reports: Sequence[tuple[float, Straggler]]
+    writes: int = 0
+    asked: int = 0
 
 
-def _reports(gang: Gang, seconds: float, slow: Slow | None, seed: int) -> tuple[Sequence[tuple[float, Straggler]], int]:
-    """What is reported in so many seconds, and how often agents wrote."""
+def _seen(gang: Gang, seconds: float, slow: Slow | None, seed: int, world: str) -> _Seen:
     windows = round(seconds / gang.window)
-    if gang.window != OF_PODS:
-        return reported(gang, windows, slow), 0
-    published = PodGang(gang, seed)
-    return published.reported(windows, slow), published.writes
+    if world == RUN:
+        return _Seen(reported(gang, windows, slow))
+    published = PodGang(gang, seed, asks=world == PODS)
+    return _Seen(published.reported(windows, slow), published.writes, published.asked)
 
 
 def real(by: float, seconds: float, ranks: int, pace: float, seed: int) -> dict[str, Any]:
@@ -172,6 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no further node begins after that")
     parser.add_argument("--pods", action="store_true", help="as pods on Kubernetes, each on a node of its own")
+    parser.add_argument("--unasked", action="store_true", help="and agents are not asked, as older ones are not")
     parser.add_argument("--real", type=float, default=0.0, metavar="SECONDS", help="a real run instead of the model")
     parser.add_argument("--by", type=float, default=0.2, help="how much slower, in a real run")
     parser.add_argument("--ranks", type=int, default=4)
@@ -181,10 +187,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         seen = real(args.by, args.real, args.ranks, args.pace, args.seed)
         print(json.dumps({"unit": "s", "seed": args.seed, **seen, "machine": machine()}, indent=2))
         return 0
-    sizes = [(by, kind) for kind in KINDS for by in SIZES] if args.injected else []
-    seed, drift, pods = args.seed, args.drift, args.pods
-    found = [injected(args.injected, by, seed, drift, kind=kind, pods=pods) for by, kind in sizes]
-    healthy = false_reports(args.nodes, args.days, seed + 10**6, drift, args.seconds, pods=pods)
+    seed, drift, world = args.seed, args.drift, UNASKED if args.unasked else PODS if args.pods else RUN
+    kinds = KINDS if world == RUN else KINDS[:2]
+    sizes = [(by, kind) for kind in kinds for by in SIZES] if args.injected else []
+    found = [injected(args.injected, by, seed, drift, kind, world) for by, kind in sizes]
+    healthy = false_reports(args.nodes, args.days, seed + 10**6, drift, args.seconds, world)
     figures = {"seed": args.seed, "drift": args.drift, "healthy": healthy, "injected": found}
     print(json.dumps({"unit": "s, of the model", **figures, "machine": machine()}, indent=2))
     return 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from healthd.core.api import ANNOTATION_BELOW_PEERS, Node, Taint, to_wire
+from healthd.core.node import work_request
 from healthd.core.recovery.nodes.spares import Claim, claim_patch, return_patch, settle_patch
 from tests.builders import a_node
 from tests.deploy.accounts import SYSTEM, Request, answer, refuser, token_of_controller
@@ -110,7 +113,7 @@ BY_POLICY: dict[str, tuple[Request, str]] = {
     "a foreign label": (("PATCH", NODE, {"metadata": {"labels": {"pool": "x"}}}), "healthd.dev/spare alone"),
     "the word that a node is off": (
         ("PATCH", NODE, {"metadata": {"annotations": {"healthd.dev/powered-off": "2026-01-01T00:00:00Z"}}}),
-        "healthd.dev/claim and healthd.dev/below-peers alone",
+        "healthd.dev/below-peers and healthd.dev/publish-work-until alone",
     ),
     "a pod that is of no gang": (("POST", PODS, a_pod({})), "healthd.dev/gang"),
     "a label that makes a verifier of a pod": (
@@ -237,14 +240,17 @@ def test_rbac_refuses(installed: ControlPlane, token: str, what: str) -> None:
     assert (status, refuser(message)) == (403, "RBAC"), message
 
 
-def test_a_spare_may_be_claimed_returned_and_settled_and_a_node_reported(installed: ControlPlane, token: str) -> None:
+def test_a_spare_may_be_claimed_returned_settled_and_a_node_reported_and_asked(
+    installed: ControlPlane, token: str
+) -> None:
     node = a_node("spare-1")
     foreign = Taint(key="nvidia.com/gpu")
     bare = Node(metadata=node.metadata, spec=type(node.spec)(taints=[foreign]))
     claim = Claim(recovery="r", namespace="default", gang="llama", gang_uid="0af1c2d3-0000", instead_of="bad-1")
 
     report = {"metadata": {"annotations": {ANNOTATION_BELOW_PEERS: "7 GPUs on the PCI bus (its peers: 8)"}}}
-    for patch in (claim_patch(bare, claim), return_patch(bare), settle_patch(bare), report):
+    question = work_request.patch(datetime(2026, 1, 1, tzinfo=UTC))
+    for patch in (claim_patch(bare, claim), return_patch(bare), settle_patch(bare), report, question):
         status, message = answer(installed, token, ("PATCH", NODE, patch))
         assert status == 200, message
 

@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[Request, str]] = {
     "a foreign label": (("PATCH", NODE, {"metadata": {"labels": {"pool": "x"}}}), "healthd.dev/spare alone"),
     "the word that a node is off": (
         ("PATCH", NODE, {"metadata": {"annotations": {"healthd.dev/powered-off": "2026-01-01T00:00:00Z"}}}),
-        "healthd.dev/below-peers alone",
+        "healthd.dev/publish-work-until alone",
     ),
     "a condition of others": (("PATCH", f"{NODE}/status", conditions("Ready")), "nodeconditions"),
     "the conditions of others taken away": (
@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[Request, str]] = {
     "another boot": (("PATCH", f"{NODE}/status", {"status": {"nodeInfo": {"bootID": "x"}}}), "conditions alone"),
     "the word that a node was repaired": (
         ("PATCH", NODE, {"metadata": {"annotations": {"healthd.dev/repaired": "2026-01-01T00:00:00Z"}}}),
-        "healthd.dev/below-peers alone",
+        "healthd.dev/publish-work-until alone",
     ),
     "a cordon": (CORDON, "neither cordons"),
 }

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from healthd.controller.cache.resized_away import ResizedAway
 from healthd.core.api import (
     ANNOTATION_CLAIM,
+    ANNOTATION_PUBLISH_WORK,
     FINALIZER_FENCE,
     GangRef,
     KernelLogCursor,
@@ -504,7 +505,8 @@ def _matters(node: Node | None) -> Any:
     if node is None:
         return None
     conditions = [(each.type, each.status) for each in node.status.conditions]
-    return node.spec, node.metadata.labels, node.metadata.annotations, conditions, node.status.node_info.boot_id
+    notes = {key: value for key, value in node.metadata.annotations.items() if key != ANNOTATION_PUBLISH_WORK}
+    return node.spec, node.metadata.labels, notes, conditions, node.status.node_info.boot_id
 
 
 def _without_work(status: NodeHealthStatus) -> NodeHealthStatus:
@@ -514,7 +516,7 @@ def _without_work(status: NodeHealthStatus) -> NodeHealthStatus:
     """
     if not any(each.work for each in status.rhythms) or quiet_pods(status.rhythms):
         return status
-    rhythms = [replace(each, work=None) for each in status.rhythms]
+    rhythms = [replace(each, work=None, recent=None) for each in status.rhythms]
     return replace(status, rhythms=rhythms, seen_at=None, cursor=KernelLogCursor())
 
 

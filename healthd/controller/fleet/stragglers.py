@@ -21,6 +21,7 @@ import structlog
 from healthd.clock import Clock
 from healthd.cluster.port import Cluster, ClusterError, Forbidden, Invalid, NotFound
 from healthd.controller.cache.cluster_state import ClusterState
+from healthd.controller.fleet.work_requests import WorkRequests
 from healthd.core.api import ANNOTATION_STRAGGLERS
 from healthd.core.config import HangPolicy
 from healthd.core.hang.work.gang_work import GangWork
@@ -32,6 +33,7 @@ from healthd.core.recovery.hangs.gang_stragglers import (
     explained,
     is_compared,
     next_record,
+    nodes_of,
     open_stragglers,
     stopped,
     work_of,
@@ -44,6 +46,8 @@ from healthd.telemetry.metrics import Metrics, SlowRank
 log = structlog.get_logger()
 
 EVERY = timedelta(seconds=15)
+WATCHED_EVERY = timedelta(seconds=2)
+"""The same of gangs of which a rank may be slow: agents are asked, and the answer decides."""
 AT_ONCE = 50
 """Gangs that are compared in one go."""
 
@@ -70,6 +74,7 @@ class Stragglers:
         self._metrics = metrics
         self._announce = announce
         self._trouble = trouble
+        self._requests = WorkRequests(cluster, cluster_state)
         self._has_compared = False
         self._gangs: dict[str, GangWork] = {}
         """By uid of the root."""
@@ -80,12 +85,18 @@ class Stragglers:
 
     async def run(self) -> None:
         """Run until cancelled."""
+        compared_at = self._clock.now()
         while True:
-            await self._clock.sleep(EVERY)
+            watched = self._watched()
+            await self._clock.sleep(WATCHED_EVERY if watched else EVERY)
             if self._trouble():
                 continue
             try:
-                await self.compare()
+                if watched and self._clock.now() - compared_at < EVERY:
+                    await self._compare(watched)
+                else:
+                    compared_at = self._clock.now()
+                    await self.compare()
                 self.show()
             except Exception as error:  # a failed report must not stop the recoveries
                 log.exception("stragglers.failed", error=str(error))
@@ -97,13 +108,30 @@ class Stragglers:
         self._gangs = {uid: gang for uid, gang in self._gangs.items() if uid in uids}
         self._unwritten = {uid: changes for uid, changes in self._unwritten.items() if uid in uids}
         self._refused = {uid: known for uid, known in self._refused.items() if uid in uids}
+        await self._compare(roots)
+        self._has_compared = True
+
+    async def _compare(self, roots: Sequence[Root]) -> None:
+        self._requests.begin_pass()
         for number, root in enumerate(roots, start=1):
             changes = self._unwritten.pop(root.ref.uid, []) + self._changes(root, self._clock.now())
             if changes:
                 await self._record(root, changes)
+            await self._ask(root)
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
-        self._has_compared = True
+
+    async def _ask(self, root: Root) -> None:
+        """Ask agents for the newest minutes of this gang, where one of its ranks may be slow."""
+        gang, now = self._gangs.get(root.ref.uid), self._clock.now()
+        if gang is not None and (asked := gang.to_ask(now)):
+            nodes = nodes_of(asked, self._cluster_state.view(root.ref))
+            await self._requests.ask(nodes, max(asked.values()))
+
+    def _watched(self) -> list[Root]:
+        """The gangs of which more will be known soon."""
+        watched = {uid for uid, gang in self._gangs.items() if gang.is_watched(self._clock.now())}
+        return [root for root in self._cluster_state.roots.values() if root.ref.uid in watched] if watched else []
 
     def show(self) -> None:
         """Set the gauge of slow ranks."""

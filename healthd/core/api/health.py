@@ -234,6 +234,8 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     """What it does while it is quiet; absent while it works."""
     work: PodWork | None = None
     """How much it worked lately; absent: its steps are too long to compare, or its agent does not know it yet."""
+    recent: PodWork | None = None
+    """The newest minutes of that in windows of 5 s; absent: the controller did not ask for it lately."""
 
 
 class RepairSeen(Slim, frozen=True, kw_only=True):

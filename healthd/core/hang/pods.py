@@ -13,12 +13,20 @@ from heapq import nlargest
 
 from msgspec.structs import replace
 
-from healthd.core.api.health import LARGEST_RATE, MOST_RHYTHMS, MemberState, PodActivity, PodProcess, PodRhythm
+from healthd.core.api.health import (
+    LARGEST_RATE,
+    MOST_RHYTHMS,
+    MemberState,
+    PodActivity,
+    PodProcess,
+    PodRhythm,
+    PodWork,
+)
 from healthd.core.hang.past import Past
 from healthd.core.hang.rhythm import WINDOW
 from healthd.core.hang.samples import Rates, Stall, Usage
 from healthd.core.hang.silence import GangRhythm, Silence
-from healthd.core.hang.work.work_windows import WorkWindows
+from healthd.core.hang.work.work_windows import FINE, WorkWindows, recent_work
 
 SAMPLE_EVERY = timedelta(seconds=1)
 CHOOSE_EVERY = timedelta(seconds=15)
@@ -84,11 +92,15 @@ class PodRhythms:
         for uid in used.keys() - self._pods.keys():
             self._pasts[uid].add(used[uid], seconds)
 
-    def observe(self, usages: Mapping[str, Usage], at: datetime) -> None:
-        """Take one sample of the sampled pods. One that is left out is gone, or starts again: it is forgotten."""
+    def observe(self, usages: Mapping[str, Usage], at: datetime, *, finely: bool = False) -> None:
+        """
+        Take one sample of the sampled pods. One that is left out is gone, or starts again: it is forgotten. *finely*:
+        the newest minutes of their work are asked for.
+        """
         self._pods = {uid: pod for uid, pod in self._pods.items() if uid in usages}
         for uid, pod in self._pods.items():
             pod.observe(usages[uid], at)
+            pod.cut_finely(at) if finely else pod.forget_fine()
 
     @property
     def to_look_at(self) -> Sequence[str]:
@@ -114,7 +126,9 @@ class _Pod:
     def __init__(self, uid: str, cores: float, late: timedelta | None, past: Past) -> None:
         self._uid = uid
         self._cores = cores
+        self._late = late
         self._work = WorkWindows(late) if late is not None else None
+        self._recent: PodWork | None = None
         self._rhythm = GangRhythm(KEPT, {uid: past})
         self._silence: Silence | None = None
         self._activity: PodActivity | None = None
@@ -146,6 +160,17 @@ class _Pod:
         if self.is_known and self._work is not None:
             self._work.observe(self._rhythm.members[self._uid].ring, period, at)
 
+    def cut_finely(self, at: datetime) -> None:
+        """Sooner than other windows: someone waits, and for few agents."""
+        if not self.is_known or self._late is None:
+            return
+        at -= self._late / 2
+        if self._recent is None or (at - self._recent.end).total_seconds() >= FINE:
+            self._recent = recent_work(self._rhythm.members[self._uid].ring, self._rhythm.period, at)
+
+    def forget_fine(self) -> None:
+        self._recent = None
+
     @property
     def is_to_look_at(self) -> bool:
         return self._silence is not None and self._activity is None
@@ -172,6 +197,7 @@ class _Pod:
             allowed=allowed,
             shows_polling=rhythm is not None and rhythm.shows_polling,
             work=self._work.newest if self._work is not None else None,
+            recent=self._recent,
         )
         if self._silence is None:
             return works

@@ -25,10 +25,12 @@ GROWTH_AFTER = timedelta(minutes=15)
 RHYTHMS_AFTER = timedelta(minutes=5)
 """Between two writes for pods whose rhythm became known. Their periods, which are learned anew all the time, take
 GROWTH_AFTER."""
-WORK_AFTER = timedelta(minutes=2)
+WORK_AFTER = timedelta(seconds=160)
 """Between two writes for the work of pods: each has the windows since the last one."""
 WORK_CHANGED_AFTER = timedelta(seconds=30)
 """The same while a pod works more or less than minutes before: one of its gang may have become slow."""
+WORK_ASKED_AFTER = timedelta(seconds=9)
+"""The same while the controller asks for the newest minutes: two windows of 5 s, of which some are cut a bit late."""
 RENEW_AFTER = timedelta(minutes=1)
 """Between two writes while a pod is quiet. Nothing takes back what an agent said that has died: a gang is restarted
 only for what was said lately (`core.recovery.hangs.gang_silence.FRESH`)."""
@@ -126,6 +128,8 @@ def _waits_of_growth(stored: NodeHealthStatus, known: NodeHealthStatus) -> Itera
         yield RHYTHMS_AFTER
     if (stored.nics, stored.rhythms) != (known.nics, known.rhythms):
         yield GROWTH_AFTER
+    if any(rhythm.recent is not None for rhythm in known.rhythms) and stored.rhythms != known.rhythms:
+        yield WORK_ASKED_AFTER
     if _work(stored) != _work(known):
         yield WORK_CHANGED_AFTER if works_differently(known.rhythms) else WORK_AFTER
 

@@ -29,6 +29,7 @@ from healthd.core.api import (
 )
 from healthd.core.api.health import MemberState, PodWork
 from healthd.core.api.model import Phase, Verdict
+from healthd.core.node import work_request
 from healthd.core.recovery.gang import deletion_asked_at
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_node, a_nodehealth, a_pod, a_recovery, gang_ref
@@ -93,6 +94,14 @@ def test_a_heartbeat_of_a_node_touches_no_one() -> None:
     later = Condition(type="Ready", status="True", reason="KubeletReady", last_heartbeat_time=START)
     cluster_state = a_cluster_state(JOB, stored(a_node("node-a")), member())
     cluster_state.upsert(stored(a_node("node-a", conditions=[later]), 2))
+
+    assert cluster_state.dirty_keys == set()
+
+
+def test_a_question_to_the_agent_of_a_node_touches_no_one() -> None:
+    cluster_state = a_cluster_state(JOB, stored(a_node("node-a")), member())
+    asked = work_request.patch(START)["metadata"]["annotations"]
+    cluster_state.upsert(stored(a_node("node-a", annotations=asked), 2))
 
     assert cluster_state.dirty_keys == set()
 

@@ -19,6 +19,7 @@ from healthd.core.api import (
     ANNOTATION_RESTART,
     ANNOTATION_STRAGGLERS,
     Job,
+    Node,
     NodeHealth,
     NodeHealthStatus,
     ObjectReference,
@@ -28,6 +29,7 @@ from healthd.core.api.health import MemberState, PodRhythm
 from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import StragglerMode
 from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.node import work_request
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_finding, a_job, a_node, a_nodehealth, a_pod
@@ -52,6 +54,8 @@ class Gang:
         self.policy = policy or HangPolicy()
         self.error: type[Exception] | None = None
         """What writes to the root end with."""
+        self.node_error: type[Exception] | None = None
+        """The same of writes to nodes."""
 
     async def open(self, notes: Mapping[str, str] | None = None) -> None:
         job = await self.cluster.create(
@@ -103,13 +107,25 @@ class Gang:
         for name, each in self.agents.published.items():
             pod = await self.cluster.get(Pod, f"train-{name}", "default")
             work = None if name in without else each.work
-            rhythm = PodRhythm(uid=pod.metadata.uid, state=MemberState.WORKING, period=1.0, allowed=10.0, work=work)
-            status = {"rhythms": [msgspec.to_builtins(rhythm)], "seenAt": self.clock.now().isoformat()}
+            rhythm = PodRhythm(
+                uid=pod.metadata.uid,
+                state=MemberState.WORKING,
+                period=1.0,
+                allowed=10.0,
+                work=work,
+                recent=each.recent,
+            )
+            status = {"rhythms": [msgspec.to_builtins(rhythm)], "seenAt": each.seen_at.isoformat()}
             await self.cluster.patch(NodeHealth, f"node-{name}", {"status": status}, subresource="status")
 
     async def compare(self) -> None:
         await read_everything(self.cluster, self.state, ADAPTERS)
         await self.stragglers.compare()
+
+    async def asked(self) -> set[str]:
+        """The ranks whose agents are asked for the newest minutes."""
+        nodes = (await self.cluster.list(Node)).items
+        return {node.metadata.name.removeprefix("node-") for node in nodes if work_request.read(node, self.clock.now())}
 
     async def record(self) -> list[Straggler]:
         notes = (await self.cluster.get(Job, "train", "default")).metadata.annotations
@@ -127,9 +143,13 @@ class Link:
         self._gang = gang
 
     def __getattr__(self, name: str) -> object:
-        if name == "patch" and self._gang.error is not None:
-            raise self._gang.error("refused")
-        return getattr(self._gang.cluster, name)
+        return self._patch if name == "patch" else getattr(self._gang.cluster, name)
+
+    async def _patch(self, kind: type[Any], *args: Any, **options: Any) -> object:
+        error = self._gang.node_error if kind is Node else self._gang.error
+        if error is not None:
+            raise error("refused")
+        return await self._gang.cluster.patch(kind, *args, **options)
 
 
 async def test_a_slow_rank_is_reported_and_recorded_once_with_pod_node_and_finding_and_so_is_its_end() -> None:
@@ -154,6 +174,37 @@ async def test_a_slow_rank_is_reported_and_recorded_once_with_pod_node_and_findi
     assert gang.reported[1][1] == "rank 5 keeps up with the others again, after 6 minutes"
     assert [each.ended_at is None for each in await gang.record()] == [False]
     assert gang.stragglers.present(next(iter(gang.state.roots.values()))) == []
+
+
+async def test_agents_are_asked_where_a_rank_may_be_slow_and_the_answer_names_it_within_two_minutes() -> None:
+    gang = Gang()
+    await gang.open()
+    await gang.run(80, EVEN)
+    began, asked = gang.clock.now(), list[set[str]]()
+    for number in range(1, 9):
+        gang.agents.writing = {"3", "4", "5", "6"} if number == 3 else set()
+        gang.agents.asked = await gang.asked()
+        asked.append(gang.agents.asked)
+        await gang.run(1, SLOW)
+
+    assert gang.reasons == ["GangStraggler"]
+    [recorded] = await gang.record()
+    assert recorded.rank == "5"
+    assert recorded.seen_at - began <= timedelta(minutes=2)
+    assert asked[:5] == [set()] * 5
+    assert [len(each) for each in asked[5:]] == [4, 8, 8]
+
+
+async def test_a_question_that_is_refused_stops_no_comparison() -> None:
+    """By an older admission policy."""
+    gang = Gang()
+    await gang.open()
+    await gang.run(80, EVEN)
+    gang.node_error = Forbidden
+    await gang.run(20, SLOW)
+
+    assert gang.reasons == ["GangStraggler"]
+    assert await gang.asked() == set()
 
 
 async def test_the_metric_shows_it_while_it_is_slow() -> None:

@@ -8,7 +8,7 @@ from itertools import count
 
 from healthd.core.api.health import MOST_WINDOWS, PodWork
 from healthd.core.hang.work.gang_work import RankWork
-from healthd.core.hang.work.work_windows import Window
+from healthd.core.hang.work.work_windows import FINE, Window
 from tests.fakes import START
 
 LENGTH = 15
@@ -22,6 +22,10 @@ class Agents:
         self.now = START
         self.silent: set[str] = set()
         """Ranks whose agent has died: what it published last stays."""
+        self.writing: set[str] | None = None
+        """Ranks whose agents write after a window. None: all do."""
+        self.asked: set[str] = set()
+        """Ranks of which the controller asks for the newest minutes: their agents write, too."""
         self.ahead: dict[str, timedelta] = {}
         """Clocks that are wrong."""
         self.published: dict[str, RankWork] = {}
@@ -41,7 +45,7 @@ class Agents:
                 self._publish(name, self.now)
 
     def _publish(self, name: str, end: datetime) -> None:
-        if name in self.silent:
+        if name in self.silent or (self.writing is not None and name not in self.writing | self.asked):
             return
         windows = self._windows[name]
         work = PodWork(
@@ -51,4 +55,6 @@ class Agents:
             starved=[each.starved for each in windows],
             stalled=[each.stalled for each in windows],
         )
-        self.published[name] = RankWork(f"uid-{name}", work, end)
+        fine = [each.cores for each in windows for _ in range(LENGTH // FINE)][-MOST_WINDOWS:]
+        recent = PodWork(end=work.end, seconds=FINE, cores=fine) if name in self.asked else None
+        self.published[name] = RankWork(f"uid-{name}", work, end, recent)

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.api import PodRhythm
-from healthd.core.api.health import MemberState, PodActivity
+from healthd.core.api.health import MOST_WINDOWS, MemberState, PodActivity
 from healthd.core.hang.pods import CHOOSE_EVERY, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
 from tests.fakes import START
@@ -52,6 +52,7 @@ class Node:
         self.rhythms = PodRhythms(most, timedelta(0) if work else None)
         self.used: dict[str, Usage] = {}
         self.now = START
+        self.finely = False
         self._dice = random.Random(3)
 
     def run(self, seconds: int, **pods: Second) -> None:
@@ -61,7 +62,7 @@ class Node:
             if (self.now - START) % CHOOSE_EVERY == timedelta(0):
                 self.rhythms.choose({uid: used.cpu for uid, used in self.used.items()}, self.now)
             sampled = [uid for uid in self.rhythms.sampled if uid in pods]
-            self.rhythms.observe({uid: self.used[uid] for uid in sampled}, self.now)
+            self.rhythms.observe({uid: self.used[uid] for uid in sampled}, self.now, finely=self.finely)
             self.now += SECOND
             for uid, second in pods.items():
                 more = second(self._dice)
@@ -167,6 +168,26 @@ def test_how_much_a_pod_works_is_published_in_windows_where_it_is_asked_for() ->
     assert all(0.8 <= cores <= 1.2 for cores in work.cores)
     assert len(work.cores) >= 2
     assert without.only().work is None
+
+
+def test_the_newest_two_minutes_are_published_in_short_windows_while_they_are_asked_for() -> None:
+    node, without = Node(), Node(work=False)
+    for each in (node, without):
+        each.run(240, rank=trains)
+        assert each.only().recent is None
+        each.finely = True
+        each.run(7, rank=trains)
+
+    recent = node.only().recent
+    assert recent is not None
+    assert (recent.seconds, len(recent.cores)) == (5, MOST_WINDOWS)
+    assert timedelta(0) <= node.now - recent.end <= timedelta(seconds=6)
+    assert all(0.8 <= cores <= 1.2 for cores in recent.cores)
+    assert without.only().recent is None
+
+    node.finely = False
+    node.run(1, rank=trains)
+    assert node.only().recent is None
 
 
 def test_a_pod_that_does_nothing_for_longer_than_it_may_is_silent_since_its_last_work() -> None:

@@ -23,6 +23,7 @@ from healthd.core.node.reporting import (
     RHYTHMS_AFTER,
     SILENT_AFTER,
     WORK_AFTER,
+    WORK_ASKED_AFTER,
     WORK_CHANGED_AFTER,
     is_silent,
     write_at,
@@ -202,6 +203,16 @@ def test_a_pod_that_works_more_or_less_than_before_is_written_soon_and_for_some_
     assert soon == list(range(soon[0], soon[-1] + 1))
     assert (soon[0], 4 <= len(soon) <= 12) == (2, True)
     assert set(waits) == {WORK_CHANGED_AFTER, WORK_AFTER}
+
+
+def test_the_newest_minutes_are_written_as_often_as_they_are_cut_while_they_are_asked_for() -> None:
+    def asked(cores: Sequence[float]) -> NodeHealthStatus:
+        recent = PodWork(end=START, seconds=5, cores=list(cores))
+        return replace(STORED, rhythms=[replace(each, recent=recent) for each in works([4.0] * 20).rhythms])
+
+    assert write_at(works([4.0] * 20), asked([4.0]), written=START) == START + WORK_ASKED_AFTER
+    assert write_at(asked([4.0]), asked([4.0, 4.0]), written=START) == START + WORK_ASKED_AFTER
+    assert write_at(asked([4.0]), works([4.0] * 20), written=START) == START + GROWTH_AFTER
 
 
 def test_the_same_work_costs_no_write() -> None:

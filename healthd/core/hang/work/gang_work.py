@@ -6,14 +6,15 @@ is named only when its peers began to work less at the same time: they wait. By 
 that was slow from the start is not seen.
 
 An agent publishes windows soon when its pod works more or less than before, and else every few minutes. A window is
-compared once it is known of all ranks.
+compared once it is known of all ranks. Where a rank may have become slow, agents are asked for the newest minutes in
+shorter windows, and the ranks that are known so are compared at once.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from math import ceil
 from statistics import fmean, median
 from typing import NamedTuple
@@ -21,9 +22,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from healthd.core.api.health import PodWork
-from healthd.core.hang.work.stragglers import LOW, PAUSED, Straggler, StragglerDetector, excesses
+from healthd.core.hang.work.fine_windows import MOST_FINE, FineWindows
+from healthd.core.hang.work.questions import LATE, LATE_FOR, OLD, Doubt, Questions
+from healthd.core.hang.work.stragglers import FEW, LOW, PAUSED, Straggler, StragglerDetector, excesses
+from healthd.core.hang.work.suspects import LASTS, Suspect, is_still_slow, suspects
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
-from healthd.core.hang.work.work_windows import Window
+from healthd.core.hang.work.work_windows import FINE, Window, by_number, end_of
 from healthd.core.node.reporting import WORK_AFTER
 
 KNOWN_FOR = WORK_AFTER + timedelta(minutes=2)
@@ -46,6 +50,12 @@ SHOWN_BY = 0.06
 """Their mean excess."""
 OVER = 4
 """Windows in which a rank that was reported by another controller keeps up, after which it is over."""
+WATCHED_AFTER = OLD - timedelta(seconds=10)
+"""Since when a rank is suspected: soon agents are asked."""
+FRESH = timedelta(seconds=45)
+"""Fine windows that end so long ago are no longer the newest minutes."""
+LEAST_ASKED = 8
+"""Ranks of which fine windows have to be known, or all of a smaller gang."""
 KEPT = 80
 """Windows of a gang: 20 minutes, where steps are short."""
 
@@ -58,6 +68,8 @@ class RankWork(NamedTuple):
     work: PodWork
     seen_at: datetime
     """When its agent wrote it."""
+    recent: PodWork | None = None
+    """The newest minutes, finely, where the controller asked for them."""
 
 
 class _Fed(NamedTuple):
@@ -81,6 +93,16 @@ class GangWork:
         self._seconds = _length(ranks)
         self._detector = StragglerDetector(from_start=False)
         self._known: dict[str, dict[int, Window]] = {name: {} for name in ranks}
+        """Windows that are to be compared, once they are known of all."""
+        self._windows: dict[str, dict[int, Window]] = {}
+        """Those that are published now."""
+        self._fine = FineWindows(ranks)
+        self._looked_at = 0, 0
+        """The newest fine window that was compared, and of how many ranks."""
+        self._questions = Questions(len(ranks))
+        self._doubts: Sequence[Doubt] = ()
+        self._suspects: dict[str, Suspect] = {}
+        """By rank: those of the last minutes."""
         self._newest: dict[str, RankWork] = {}
         self._next = 0
         self._scale = 0.0
@@ -145,19 +167,70 @@ class GangWork:
         while (fed := self._next_window(now)) is not None:
             self._feed(fed)
             changes += [*self._over(fed.end), *self._begun(fed.end)]
-        return changes
+        return [*changes, *self._look(now)]
+
+    def is_watched(self, now: datetime) -> bool:
+        """Whether agents are asked, or will be soon: the gang is then compared as soon as more is known."""
+        return self._questions.is_open(now) or any(now - each.since >= WATCHED_AFTER for each in self._doubts)
+
+    def to_ask(self, now: datetime) -> Mapping[str, datetime]:
+        """Until when the agents of which ranks are to publish the newest minutes, from now on; mostly of none."""
+        found = self._suspected(now)
+        first = next(iter(self._names))  # it evaluates and saves for all, so it is judged late
+        self._doubts = [doubt for each in found if each.rank != first and (doubt := self._doubt(each)) is not None]
+        wrote = {name: each.seen_at for name, each in self._newest.items()}
+        return self._questions.next(self._doubts, wrote, now, self._lasting(found, now))
+
+    def _suspected(self, now: datetime) -> list[Suspect]:
+        if not self._scale or len(self._newest) < max(FEW, len(self._names)):
+            return []
+        return suspects(self._published(now), self._present, self._scale, self._usual())
+
+    def _published(self, now: datetime) -> dict[str, dict[int, Window]]:
+        return {name: self._windows[name] for name, each in self._newest.items() if now - each.work.end < KNOWN_FOR}
+
+    def _lasting(self, found: Sequence[Suspect], now: datetime) -> list[Doubt]:
+        """Those that were suspected minutes ago, and are still slow. What is usual is not seen by then any more."""
+        for each in found:
+            known = self._suspects.get(each.rank)
+            if known is None or each.since - known.since > LASTS:
+                self._suspects[each.rank] = each
+        old = {name: now - end_of(each.since, self._seconds) for name, each in self._suspects.items()}
+        for name in [name for name, age in old.items() if age > LATE[-1] + LATE_FOR or name in self._present]:
+            del self._suspects[name]
+        late = [each for name, each in self._suspects.items() if old[name] >= LATE[0]]
+        published, usual = (self._published(now), self._usual()) if late else ({}, 0.0)
+        return [
+            Doubt(each.rank, end_of(each.since, self._seconds), end_of(each.until, self._seconds))
+            for each in late
+            if is_still_slow(each, published, self._scale, usual)
+        ]
+
+    def _doubt(self, suspect: Suspect) -> Doubt | None:
+        """None: fine windows show that it is over."""
+        since, until = end_of(suspect.since, self._seconds), end_of(suspect.until, self._seconds)
+        newest = self._fine.newest_of(suspect.rank)
+        if end_of(newest, FINE) > until:
+            until = end_of(newest, FINE)
+            excess = self._fine.excess(suspect.rank, newest)
+            if excess is None or excess / self._scale < suspect.usual + suspect.rise / 2:
+                return None
+        return Doubt(suspect.rank, since, until)
 
     # Windows ---------------------------------------------------------------------------------------------------------
 
     def _take(self, name: str, each: RankWork, now: datetime) -> None:
         before = self._newest.get(name)
-        if before is not None and (before.work, before.seen_at) == (each.work, each.seen_at):
+        if before == each:
             return
         if each.work.end - now > AHEAD:
             return
         self._newest[name] = each
         known = self._known[name]
-        known.update(_windows(each.work, self._seconds))
+        self._windows[name] = by_number(each.work, self._seconds)
+        known.update(self._windows[name])
+        if each.recent is not None and self._fine.take(name, each.recent):
+            self._questions.answered()
         oldest = max(self._next, self._oldest(now))
         for number in [number for number in known if number < oldest]:
             del known[number]
@@ -168,7 +241,7 @@ class GangWork:
             return None
         first = max(min(known, default=0) for known in self._known.values())
         self._next = max(self._next or first, self._oldest(now))  # whatever an agent says of long ago
-        while first and (end := datetime.fromtimestamp(self._next * self._seconds, UTC)) <= now:
+        while first and (end := end_of(self._next, self._seconds)) <= now:
             number, age = self._next, now - end
             windows = {rank: self._known[name].get(number) for name, rank in self._names.items()}
             whole = {rank: window for rank, window in windows.items() if window is not None}
@@ -200,11 +273,14 @@ class GangWork:
         return median([median(w.cores for w in fed.windows.values()) for fed in self._fed] or [0.0])
 
     def _compare(self, fed: _Fed) -> None:
+        self._detector.add(self._shares(fed, self._seconds))
+
+    def _shares(self, fed: _Fed, seconds: int) -> ShareWindow:
         shares = {
             rank: WorkShare(window.cores / self._scale, window.starved, window.stalled)
             for rank, window in fed.windows.items()
         }
-        self._detector.add(ShareWindow(fed.end - timedelta(seconds=self._seconds), fed.end, shares))
+        return ShareWindow(fed.end - timedelta(seconds=seconds), fed.end, shares)
 
     def _over(self, at: datetime) -> list[Straggler]:
         """An adopted one is not known to the detector."""
@@ -228,29 +304,67 @@ class GangWork:
         rank = self._names[name]
         return fmean(excesses({r: w.cores / self._scale for r, w in fed.windows.items()})[rank] for fed in windows)
 
-    def _begun(self, at: datetime) -> list[Straggler]:
+    def _look(self, now: datetime) -> list[Straggler]:
+        """Those that begin to be slow by fine windows of the newest minutes."""
+        least = min(len(self._names), LEAST_ASKED)
+        newest = self._fine.newest(least)
+        answering = self._fine.known_at(newest)
+        if not self._scale or (newest, len(answering)) == self._looked_at or len(answering) < least:
+            return []
+        self._looked_at = newest, len(answering)
+        if now - end_of(newest, FINE) > FRESH:
+            return []
+        recent = [fed for fed in self._newest_minutes(newest, answering) if not fed.is_pause]
+        if not recent:
+            return []
+        self._detector.look([self._shares(fed, FINE) for fed in recent])
+        return self._begun(recent[-1].end, recent)
+
+    def _newest_minutes(self, newest: int, names: Collection[str]) -> list[_Fed]:
+        """Fine windows of *names* until *newest*. Where one is not known of a rank, the longer one is taken for it."""
+        fed = {round(each.end.timestamp()) // self._seconds: each for each in self._fed}
+        usual, parts, found = self._usual(), self._seconds // FINE, list[_Fed]()
+        for number in range(newest, newest - MOST_FINE, -1):
+            longer = fed.get(-(-number // parts))
+            windows = dict[str, Window]()
+            for name in names:
+                rank, window = self._names[name], self._fine.window(name, number)
+                if window is None and longer is not None:
+                    window = longer.windows[rank]
+                if window is not None:
+                    windows[rank] = window
+            if len(windows) < len(names):
+                break
+            is_pause = median(window.cores for window in windows.values()) < PAUSED * usual
+            found.append(_Fed(end_of(number, FINE), windows, is_pause))
+        return found[::-1]
+
+    def _begun(self, at: datetime, recent: Collection[_Fed] | None = None) -> list[Straggler]:
+        """*recent*: the newest windows, where these are not those that were compared last."""
         names = {rank: name for name, rank in self._names.items()}
         begun = []
         for each in self._detector.present:
             name = names[each.rank]
             if name in self._present:
                 continue
-            left = self._left_to_peers(each)
+            left = self._left_to_peers(each, recent)
             if left is None or left > FEWER:
                 continue
             self._present[name] = replace(each, rank=name, slower=1 / left - 1, seen_at=at)
             begun.append(self._present[name])
         return begun
 
-    def _left_to_peers(self, straggler: Straggler) -> float | None:
+    def _left_to_peers(self, straggler: Straggler, recent: Collection[_Fed] | None = None) -> float | None:
         """The part of their work before that its peers do since. None: too little is known."""
-        begin = straggler.since + timedelta(seconds=self._seconds)  # it became slow within the first window
+        length = self._seconds if recent is None else FINE
+        begin = straggler.since + timedelta(seconds=length)  # it became slow within the first window
         working = [fed for fed in self._fed if not fed.is_pause]
         before = [fed for fed in working if fed.end <= straggler.since]
-        after = [fed for fed in working if fed.end > begin]
+        after = [fed for fed in (working if recent is None else recent) if fed.end > begin]
         if len(before) < BEFORE or len(after) < AFTER:
             return None
-        peers = [rank for rank in self._names.values() if rank != straggler.rank]
+        known = self._names.values() if recent is None else [*recent][-1].windows
+        peers = [rank for rank in known if rank != straggler.rank]
         usual = {rank: median(fed.windows[rank].cores for fed in before) for rank in peers}
         now = {rank: median(fed.windows[rank].cores for fed in after) for rank in peers}
         left = [now[rank] / usual[rank] for rank in peers if usual[rank] > 0]
@@ -260,24 +374,6 @@ class GangWork:
 def _length(ranks: Mapping[str, RankWork]) -> int:
     """Of the windows of a gang, in seconds: agents learn periods that differ a bit."""
     return max((each.work.seconds for each in ranks.values()), default=0)
-
-
-def _windows(work: PodWork, seconds: int) -> dict[int, Window]:
-    """By number, counted from 1970, in windows of *seconds*, of which the published ones are parts."""
-    parts, newest = seconds // work.seconds, int(work.end.timestamp()) // work.seconds
-    if seconds % work.seconds:
-        return {}
-    count = len(work.cores)
-    starved, stalled = (each if len(each) == count else [0.0] * count for each in (work.starved, work.stalled))
-    first = newest - len(work.cores) + 1
-    groups: dict[int, list[Window]] = {}
-    for number, values in enumerate(zip(work.cores, starved, stalled, strict=True), start=first):
-        groups.setdefault(-(-number // parts), []).append(Window(*values))
-    return {number: _mean(group) for number, group in groups.items() if len(group) == parts}
-
-
-def _mean(windows: list[Window]) -> Window:
-    return Window(*map(fmean, zip(*windows, strict=True)))
 
 
 def _scale(cores: list[float]) -> float:

@@ -60,6 +60,8 @@ class Span(NamedTuple):
 SHORT = Span(60, 50, apart=5.0)
 LONG = Span(120, 170, apart=6.0)
 """For few members, for rank 0, and for an excess that is not clear of the noise."""
+QUICK = Span(60, 40, apart=4.5)
+"""The same as `SHORT`, of finer windows than those of the past."""
 LEAST_WINDOWS = 5
 """Of a span: steps may be long."""
 MOST_WINDOWS = 64
@@ -204,6 +206,14 @@ class _Case(NamedTuple):
     confidence: float
 
 
+class _Recent(NamedTuple):
+    """The newest windows, and the excess of one member in those of them in which it was compared."""
+
+    excesses: Sequence[float]
+    ends: Sequence[datetime]
+    windows: Sequence[ShareWindow]
+
+
 class StragglerDetector:
     """
     One gang. Members are compared in the windows that all of them have.
@@ -242,7 +252,7 @@ class StragglerDetector:
         changes = self.restart(window.end) if window.shares.keys() != self._members.keys() else []
         if not self._members:
             self._members = {rank: _Member() for rank in window.shares}
-        self._seconds = max(1.0, (window.end - window.begin).total_seconds())
+        self._seconds = _seconds(window)
         stepping = self._stepping(window)
         if len(self._members) < 2 or stepping < PAUSED:
             return changes
@@ -255,6 +265,26 @@ class StragglerDetector:
             if rank != FIRST or stepping >= PAUSED_BY_FIRST:
                 self._members[rank].add(excess, window)
         return [*changes, *self._over(window.end), *self._begun(window.end)]
+
+    def look(self, newest: Sequence[ShareWindow]) -> list[Straggler]:
+        """
+        Those that begin to be slow by the *newest* windows, the last of which has just ended. They are finer than those
+        that were added, of equal length, and none is of a pause. Nothing is learned from them.
+        """
+        count, _ = QUICK.windows(_seconds(newest[-1]))
+        if len(newest) < count or not newest[-1].shares.keys() <= self._members.keys() or len(newest[-1].shares) < FEW:
+            return []
+        newest = newest[-count:]
+        ends = [window.end for window in newest]
+        excess = [excesses({rank: share.busy for rank, share in window.shares.items()}) for window in newest]
+        found = dict[str, tuple[_Case, _Recent]]()
+        for rank in newest[-1].shares:
+            member, recent = self._members[rank], _Recent([each[rank] for each in excess], ends, newest)
+            if rank == FIRST or member.named is not None or fmean(recent.excesses) < LEAST:
+                continue
+            if case := self._rise(member, QUICK, recent.excesses, _seconds(newest[-1])):
+                found[rank] = case, recent
+        return self._name(found, ends[-1])
 
     def _stepping(self, window: ShareWindow) -> float:
         """
@@ -285,13 +315,22 @@ class StragglerDetector:
     def _begun(self, at: datetime) -> list[Straggler]:
         self._age_pooled()
         cases = {rank: case for rank, member in self._members.items() if (case := self._case(rank, member))}
-        slow = len(cases) + len(self.present)
-        if not cases or slow > max(1, len(self._members) // AT_MOST):
+        return self._name({rank: (case, self._recent(rank)) for rank, case in cases.items()}, at)
+
+    def _recent(self, rank: str) -> _Recent:
+        member = self._members[rank]
+        return _Recent(member.recent, member.ends, self._windows)
+
+    def _name(self, found: Mapping[str, tuple[_Case, _Recent]], at: datetime) -> list[Straggler]:
+        """Too many are none: they have another part in the job."""
+        slow = len(found) + len(self.present)
+        if not found or slow > max(1, len(self._members) // AT_MOST):
             return []
-        for rank, case in cases.items():
-            self._members[rank].usual = case.usual
-            self._members[rank].named = self._straggler(rank, case, at)
-        return [straggler for rank in cases if (straggler := self._members[rank].named)]
+        named = {rank: self._straggler(rank, case, at, recent) for rank, (case, recent) in found.items()}
+        for rank, straggler in named.items():
+            self._members[rank].usual = found[rank][0].usual
+            self._members[rank].named = straggler
+        return [*named.values()]
 
     def _case(self, rank: str, member: _Member) -> _Case | None:
         if member.named is not None or member.smooth < LEAST / 2:
@@ -311,13 +350,22 @@ class StragglerDetector:
         blocks = ceil(count * self._seconds / max(BLOCK, self._seconds))
         if len(member.past) - blocks < FLOOR:
             return self._by_peers(rank, newest, beside, blocks, count - pause)
-        usual = max(0.0, member.short_usual(blocks) if span is SHORT else member.usual_before(blocks))
+        return self._rise(member, span, newest, self._seconds)
+
+    def _rise(self, member: _Member, span: Span, newest: Sequence[float], seconds: float) -> _Case | None:
+        """Its excess in the *newest* windows of so many *seconds*, all those of *span*, is above that of its past."""
+        count, pause = span.windows(seconds)
+        blocks = ceil(count * seconds / max(BLOCK, seconds))
+        if len(member.past) - blocks < FLOOR:
+            return None
+        beside = _least_beside(newest, pause)
+        usual = max(0.0, member.usual_before(blocks) if span is LONG else member.short_usual(blocks))
         middle = median(newest) - usual
         if min(beside - usual, middle) < LEAST:
             return None
         spread = self._spread(member, span, blocks)
-        if span is SHORT:
-            spread *= sqrt(max(BLOCK, self._seconds) / ((count - pause) * self._seconds))
+        if span is not LONG:
+            spread *= sqrt(max(BLOCK, seconds) / ((count - pause) * seconds))
         if beside - usual < span.apart * max(spread, LEAST_SPREAD):
             return None
         confidence = 0.9 if len(self._members) >= FEW else 0.6
@@ -360,11 +408,11 @@ class StragglerDetector:
             return None
         return _Case(middle, usual, from_start=not is_new, confidence=0.8 if is_new else 0.6)
 
-    def _straggler(self, rank: str, case: _Case, at: datetime) -> Straggler:
-        since = self._since(rank, case)
-        recent = [window for window in self._windows if window.end > since]
-        own = _mean_share(window.shares[rank] for window in recent)
-        peers = [_mean_share(window.shares[peer] for window in recent) for peer in self._members if peer != rank]
+    def _straggler(self, rank: str, case: _Case, at: datetime, recent: _Recent) -> Straggler:
+        since = _since(case, recent)
+        windows = [window for window in recent.windows if window.end > since]
+        own = _mean_share(window.shares[rank] for window in windows)
+        peers = [_mean_share(window.shares[peer] for window in windows) for peer in windows[-1].shares if peer != rank]
         return Straggler(
             rank=rank,
             slower=case.excess / (1 - min(case.excess, 0.9)),
@@ -380,20 +428,25 @@ class StragglerDetector:
             confidence=case.confidence,
         )
 
-    def _since(self, rank: str, case: _Case) -> datetime:
-        """The begin of the newest windows that are most likely those of its rise: the change point."""
-        member, middle = self._members[rank], case.usual + case.excess / 2
-        best, total, since = 0.0, 0.0, self._windows[-1].begin
-        begins = {window.end: window.begin for window in self._windows}
-        for excess, end in zip(reversed(member.recent), reversed(member.ends), strict=True):
-            total += excess - middle
-            if total > best:
-                best, since = total, begins.get(end, since)
-        return since
+
+def _since(case: _Case, recent: _Recent) -> datetime:
+    """The begin of the newest windows that are most likely those of its rise: the change point."""
+    middle = case.usual + case.excess / 2
+    best, total, since = 0.0, 0.0, recent.windows[-1].begin
+    begins = {window.end: window.begin for window in recent.windows}
+    for excess, end in zip(reversed(recent.excesses), reversed(recent.ends), strict=True):
+        total += excess - middle
+        if total > best:
+            best, since = total, begins.get(end, since)
+    return since
+
+
+def _seconds(window: ShareWindow) -> float:
+    return max(1.0, (window.end - window.begin).total_seconds())
 
 
 def _spread_of(member: _Member, span: Span, blocks: int) -> float:
-    return member.short_spread(blocks) if span is SHORT else member.long_spread(blocks)
+    return member.long_spread(blocks) if span is LONG else member.short_spread(blocks)
 
 
 def _least_beside(values: Sequence[float], pause: int) -> float:

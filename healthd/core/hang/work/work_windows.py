@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from statistics import fmean
 from typing import NamedTuple
 
 from healthd.core.api.health import LARGEST_RATE, LONGEST_WINDOW, MOST_WINDOWS, PodWork
@@ -19,6 +20,8 @@ from healthd.core.hang.work.work_share import SAMPLED
 
 SHORTEST = timedelta(seconds=15)
 """Of a window: few of them are published."""
+FINE = 5
+"""Seconds of a window of the newest minutes, which are published only on request: `recent_work`."""
 STEPS = 3
 """Periods of the gang that a window has at least."""
 SMALL = 0.005
@@ -72,6 +75,47 @@ class WorkWindows:
         if wanted != self._seconds:
             self._seconds, self._end, self.newest = wanted, 0, None
             self._windows.clear()
+
+
+def recent_work(ring: SampleRing, period: float, at: datetime) -> PodWork | None:
+    """
+    The newest minutes of a pod, whose steps are *period* seconds apart, in windows of `FINE`: as many in a row as were
+    sampled. None: its steps are longer than that.
+    """
+    if period > FINE:
+        return None
+    end = int(at.timestamp()) // FINE * FINE
+    windows = list[Window]()
+    while len(windows) < MOST_WINDOWS:
+        newest = end - FINE * len(windows)
+        window = _window(ring, newest - FINE, newest)
+        if window is None:
+            break
+        windows.append(window)
+    return _published(windows[::-1], end, FINE)
+
+
+def end_of(number: int, seconds: int) -> datetime:
+    """When window *number* of so many *seconds* ends: they are counted from 1970."""
+    return datetime.fromtimestamp(number * seconds, UTC)
+
+
+def by_number(work: PodWork, seconds: int) -> dict[int, Window]:
+    """By number, counted from 1970, in windows of *seconds*, of which the published ones are parts."""
+    parts, newest = seconds // work.seconds, int(work.end.timestamp()) // work.seconds
+    if seconds % work.seconds:
+        return {}
+    count = len(work.cores)
+    starved, stalled = (each if len(each) == count else [0.0] * count for each in (work.starved, work.stalled))
+    first = newest - len(work.cores) + 1
+    groups: dict[int, list[Window]] = {}
+    for number, values in enumerate(zip(work.cores, starved, stalled, strict=True), start=first):
+        groups.setdefault(-(-number // parts), []).append(Window(*values))
+    return {number: _mean(group) for number, group in groups.items() if len(group) == parts}
+
+
+def _mean(windows: list[Window]) -> Window:
+    return Window(*map(fmean, zip(*windows, strict=True)))
 
 
 def _window(ring: SampleRing, begin: int, end: int) -> Window | None:

@@ -8,7 +8,7 @@ a pod whose work is not listed, a gang of which a member starts, stops or is mis
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -50,13 +50,19 @@ def work_of(view: GangView, now: datetime) -> Mapping[str, RankWork] | None:
         known = report_of(pod, view, now)
         if known is None or known[0].work is None or known[0].work.end <= began(pod):
             return None
-        work[name_of(pod, view.root)] = RankWork(pod.metadata.uid, known[0].work, known[1])
+        work[name_of(pod, view.root)] = RankWork(pod.metadata.uid, known[0].work, known[1], known[0].recent)
     return work if len(work) > 1 else None
 
 
 def name_of(pod: Pod, root: Root) -> str:
     """Its index, or else its name."""
     return index_of(pod, root) or pod.metadata.name
+
+
+def nodes_of(names: Collection[str], view: GangView) -> list[str]:
+    """The nodes of these ranks."""
+    root = view.root
+    return sorted({pod.spec.node_name for pod in ranks(view) if root and name_of(pod, root) in names})
 
 
 def explained(straggler: Straggler, view: GangView) -> Straggler:

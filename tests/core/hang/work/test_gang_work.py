@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,7 +12,7 @@ from healthd.core.hang.work.gang_work import KNOWN_FOR, GangWork
 from healthd.core.hang.work.straggler_text import pod_reason, sentence_of
 from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.hang.work.work_windows import Window
-from tests.core.hang.published import Agents
+from tests.core.hang.published import LENGTH, Agents
 
 AN_HOUR = 240
 
@@ -23,6 +23,8 @@ class Gang:
     def __init__(self, ranks: int = 8) -> None:
         self.agents = Agents(ranks)
         self.work: GangWork | None = None
+        self.questions: list[list[str]] = []
+        """Ranks that have been asked about, after each window."""
 
     def run(self, windows: int, cores: Mapping[str, float | Window]) -> list[Straggler]:
         """What changed in so many windows."""
@@ -30,6 +32,21 @@ class Gang:
         for _ in range(windows):
             self.agents.work(1, cores)
             changes += self.compare()
+        return changes
+
+    def ask(
+        self, windows: int, cores: Mapping[str, float | Window], *, writing: Mapping[int, Sequence[str]]
+    ) -> list[Straggler]:
+        """The same where agents write when they are asked, and those of the ranks *writing* by number of the window."""
+        changes, until = list[Straggler](), dict[str, datetime]()
+        for number in range(1, windows + 1):
+            now = self.agents.now + timedelta(seconds=LENGTH)
+            self.agents.writing = set(writing.get(number, ""))
+            self.agents.asked = {name for name, each in until.items() if now - timedelta(seconds=LENGTH) < each}
+            changes += self.run(1, cores)
+            assert self.work
+            until |= self.work.to_ask(self.agents.now)
+            self.questions += [sorted(until)] if until else []
         return changes
 
     def compare(self) -> list[Straggler]:
@@ -62,6 +79,61 @@ def test_a_pod_for_which_its_peers_begin_to_wait_is_named(cores: float) -> None:
     assert (straggler.rank, straggler.since) == ("3", began)
     assert straggler.slower == pytest.approx(0.12, abs=0.01)
     assert straggler.seen_at - began <= timedelta(minutes=2)
+
+
+@pytest.mark.parametrize("ranks", [8, 64])
+def test_where_agents_write_rarely_some_are_asked_and_the_rank_is_named_within_two_minutes(ranks: int) -> None:
+    gang = Gang(ranks)
+    gang.run(AN_HOUR, even(ranks=ranks))
+    began = gang.agents.now
+    writing = {3: [str(rank) for rank in range(2, 2 + max(4, ranks // 4))]}
+
+    (straggler,) = gang.ask(8, slow(3, 0.12, ranks=ranks), writing=writing)
+
+    assert straggler.rank == "3"
+    assert straggler.seen_at - began <= timedelta(minutes=2)
+    assert straggler.slower == pytest.approx(0.12, abs=0.015)
+    assert len(gang.questions[0]) == 4
+    assert len(gang.questions[-1]) <= 20
+
+
+def test_rank_0_is_asked_about_when_it_has_been_slow_for_minutes_and_named_within_five() -> None:
+    gang = Gang()
+    gang.run(AN_HOUR, even())
+    began = gang.agents.now
+
+    (straggler,) = gang.ask(20, slow(0, 0.15), writing={5: ["0", "1", "2", "3"], 15: ["0", "1", "2", "3"]})
+
+    assert straggler.rank == "0"
+    assert straggler.seen_at - began <= timedelta(minutes=5)
+    assert len(gang.questions) <= 3, "nothing was asked before the newest five minutes could name it"
+
+
+def test_agents_that_do_not_answer_make_no_straggler_and_are_asked_a_few_times() -> None:
+    """They are of an older healthd."""
+    gang = Gang()
+    gang.run(AN_HOUR, even())
+    gang.agents.silent = set(gang.agents.names) - {"3", "4", "5", "6"}
+
+    assert gang.ask(8, slow(3, 0.12), writing={3: ["3", "4", "5", "6"]}) == []
+    assert gang.questions
+
+
+def test_a_pause_of_a_minute_costs_one_answer_of_four_agents() -> None:
+    gang = Gang()
+    gang.run(AN_HOUR, even())
+
+    assert gang.ask(4, slow(3, 0.3), writing={3: ["3", "4", "5", "6"]}) == []
+    assert gang.ask(8, even(), writing={}) == []
+    assert len(gang.questions[-1]) == 4
+
+
+def test_a_clock_that_is_ahead_keeps_no_rank_from_being_named() -> None:
+    gang = Gang()
+    gang.run(AN_HOUR, even())
+    gang.agents.ahead["7"] = timedelta(seconds=15)
+
+    assert [each.rank for each in gang.ask(9, slow(3, 0.2), writing={3: ["3", "4", "5", "6"]})] == ["3"]
 
 
 def test_it_is_named_once_and_its_end_is_reported_once() -> None:

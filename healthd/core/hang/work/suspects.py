@@ -1,0 +1,130 @@
+"""
+Which ranks of a gang on Kubernetes may have become slow, by the little that is published of them: a first sign.
+
+Agents write every few minutes, and each at another time. So the newest windows are known of some ranks only. A rank is
+compared with those of its peers of which the same windows are known. That names nobody: it is a reason to ask for more
+(`questions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import fmean, median
+from typing import NamedTuple
+
+from healthd.core.hang.work.stragglers import AT_MOST, NORMAL
+from healthd.core.hang.work.work_windows import Window
+
+NEWEST = 2
+"""The newest windows of a rank, which are compared with those before."""
+FEWEST = 6
+"""Windows that have to be known."""
+RISE = 0.04
+"""Of its excess. One that is slower by 10 % shows 0.09 in the mean."""
+CLEAR = 2.0
+"""How many times the error of the mean of its newest windows."""
+PEERS = 3
+"""Ranks of which a window is known at least, else it compares nothing."""
+PART = 4
+"""The same of a large gang: one rank in so many."""
+STEPPING = 0.6
+"""Of its usual work that a gang does at least in a window: else one of its ranks evaluates or saves."""
+BACK = 0.4
+"""Peers that miss less than this part of the work that they missed in the windows that show it: it is over."""
+LASTS = 8
+"""Windows since its begin after which it is no pause."""
+KNOWN_BEFORE = 4
+"""Windows of a peer from before, by which that is judged."""
+
+Published = Mapping[str, Mapping[int, Window]]
+"""By rank and number of the window, such as `work_windows.by_number` has them."""
+
+
+class Suspect(NamedTuple):
+    """A rank that may be slow since the end of window *since*, shown until the end of window *until*."""
+
+    rank: str
+    since: int
+    until: int
+    usual: float
+    """Its excess before, and how much more it is now."""
+    rise: float
+
+
+def suspects(published: Published, exempt: Collection[str], scale: float, usual: float) -> list[Suspect]:
+    """
+    A pod that works all the time uses *scale* cores, and the median pod of the gang *usually* so many. *exempt*: ranks
+    that are not compared.
+    """
+    stepping = _middles(published, usual)
+    found = [
+        suspect
+        for rank, windows in published.items()
+        if rank not in exempt and (suspect := _suspect(rank, windows, stepping, scale)) is not None
+    ]
+    found = [each for each in found if not _is_over(each, published)]
+    return found if len(found) <= max(1, len(published) // AT_MOST) else []
+
+
+def is_still_slow(suspect: Suspect, published: Published, scale: float, usual: float) -> bool:
+    """Whether the newest windows of its rank, minutes after those that showed it, show it as well."""
+    windows, middles = published.get(suspect.rank, {}), _middles(published, usual)
+    newest = [number for number in sorted(windows) if number in middles][-NEWEST:]
+    if not newest or newest[-1] < suspect.since + LASTS:
+        return False
+    return fmean((windows[n].cores - middles[n]) / scale for n in newest) >= suspect.usual + suspect.rise / 2
+
+
+def _middles(published: Published, usual: float) -> dict[int, float]:
+    """Of each window in which the gang steps the cores of the median rank, where enough of them are known."""
+    cores: dict[int, list[float]] = {}
+    for windows in published.values():
+        for number, window in windows.items():
+            cores.setdefault(number, []).append(window.cores)
+    least = max(PEERS, len(published) / PART)
+    middles = {number: median(each) for number, each in cores.items() if len(each) >= least}
+    return {number: middle for number, middle in middles.items() if middle >= STEPPING * usual}
+
+
+def _suspect(rank: str, windows: Mapping[int, Window], middles: Mapping[int, float], scale: float) -> Suspect | None:
+    numbers = [number for number in sorted(windows) if number in middles]
+    if len(numbers) < FEWEST:
+        return None
+    excess = [(windows[number].cores - middles[number]) / scale for number in numbers]
+    before, newest = excess[:-NEWEST], excess[-NEWEST:]
+    usual = median(before)
+    noise = NORMAL * median(abs(each - usual) for each in before)
+    rise = fmean(newest) - usual
+    if rise < max(RISE, CLEAR * noise / NEWEST**0.5) or newest[-1] - usual < RISE / 2:
+        return None
+    return Suspect(rank, _began(numbers, [each - usual - rise / 2 for each in excess]), numbers[-1], usual, rise)
+
+
+def _began(numbers: Sequence[int], beyond: Sequence[float]) -> int:
+    """The window before those that are most likely *beyond* the middle between before and now."""
+    best, total, since = 0.0, 0.0, numbers[-1] - 1
+    for number, each in zip(reversed(numbers), reversed(beyond), strict=True):
+        total += each
+        if total > best:
+            best, since = total, number - 1
+    return since
+
+
+def _is_over(suspect: Suspect, published: Published) -> bool:
+    """Whether its peers have done their usual work since. They are known to, if one of them is known to."""
+    during, after = list[float](), list[float]()
+    for peer, windows in published.items():
+        before = [window.cores for number, window in windows.items() if number <= suspect.since]
+        usual = median(before) if len(before) >= KNOWN_BEFORE else 0.0
+        if peer == suspect.rank or usual <= 0:
+            continue
+        newest = max(windows)
+        during += _mean(w.cores / usual for n, w in windows.items() if suspect.since + 1 < n <= suspect.until)
+        after += _mean(w.cores / usual for n, w in windows.items() if n > max(suspect.until, newest - NEWEST))
+    return len(during) >= 2 and bool(after) and 1 - median(after) < BACK * (1 - median(during))
+
+
+def _mean(values: Iterable[float]) -> list[float]:
+    """In a list, which is empty where there is none."""
+    known = [*values]
+    return [fmean(known)] if known else []
