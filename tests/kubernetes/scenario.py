@@ -28,11 +28,12 @@ from tests.kubernetes.rank_lifetimes import Ranks, rank_of
 from tests.lab.api import ApiError
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fleet import FALLEN_OFF, Member, fleet
-from tests.lab.programs import LabError
+from tests.lab.programs import LabError, wait_until
 from tests.lab.simulated import PRODUCT, SimulatedNodes
 
 LIMIT = 120.0
 """Seconds for any one thing to happen; most take less than two, and the machine may be busy."""
+_ACCEPTED_IN = 20
 MEMBERS = 4
 BESIDE = "lab.healthd.dev/spare"
 """Label of every node that was added as a spare, whatever became of it."""
@@ -122,8 +123,19 @@ class Scenario:
         self.gang = GANGS[which] if isinstance(which, str) else which
         self.nodes = self.add_nodes(members if nodes is None else nodes)
         self.spares = self.add_spares(spares)
-        self.apply(*self.gang.write(self.pod_spec, notes or {}, members))
+        written = self.gang.write(self.pod_spec, notes or {}, members)
+        await asyncio.to_thread(wait_until, "accepted", lambda: self._is_accepted(written), limit=_ACCEPTED_IN)
         await self.give_agents([*self.nodes, *self.spares][:agents], budget=budget)
+
+    def _is_accepted(self, manifests: Sequence[Manifest]) -> bool:
+        """False where a webhook has not seen the first of them when it is asked about the next."""
+        try:
+            self.apply(*manifests)
+        except LabError as error:
+            if "must be created before" in str(error):
+                return False
+            raise
+        return True
 
     def add_nodes(self, count: int) -> list[str]:
         """Nodes that only the pods of this scenario run on."""

@@ -14,7 +14,8 @@ from tests.kubernetes.gangs import ENABLED, Gang, Manifest
 from tests.lab.kinds.gangs import KINDS, NAME, ray_cluster_spec
 
 _IN_A_QUEUE = " in a queue"
-QUEUED = [kind + _IN_A_QUEUE for kind in ("Job", "JobSet", "PyTorchJob", "MPIJob", "RayJob", "plain pods")]
+_QUEUEABLE = ("Job", "JobSet", "PyTorchJob", "MPIJob", "TrainJob", "RayJob", "plain pods")
+QUEUED = [kind + _IN_A_QUEUE for kind in _QUEUEABLE]
 """Under Kueue."""
 PLAYED = ["Job", "JobSet", "StatefulSet", "plain pods", *(kind.name for kind in SHIPPED), *QUEUED]
 """Every kind of the table, as a user calls it."""

@@ -6,7 +6,7 @@ Every member wants a whole node. A launcher or submitter is one pod more and wan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -259,12 +259,13 @@ def _volcano(members: int) -> list[Json]:
     ]
 
 
-def _queued(resource: str, controller: str, made: Json, *, pods: int = 4) -> Kind:
-    """The same in a queue of Kueue, which starts and stops it."""
-    metadata = {**made["metadata"], "labels": {QUEUE: NAME}}
+def _queued(resource: str, controllers: Sequence[str], *made: Json, pods: int = 4) -> Kind:
+    """The last of what is *made*, in a queue of Kueue, which starts and stops it."""
+    *before, gang = made
+    metadata = {**gang["metadata"], "labels": {QUEUE: NAME}}
     return Kind(
-        controllers=tuple(dict.fromkeys((controller, "kueue"))),
-        manifests=({**made, "metadata": metadata},),
+        controllers=(*controllers, "kueue"),
+        manifests=(*before, {**gang, "metadata": metadata}),
         root=f"{resource}/{NAME}",
         patched=_LOCAL_QUEUE,
         stop=_DRAIN,
@@ -334,13 +335,14 @@ KINDS = {
     "Job scheduled by Volcano": Kind(
         controllers=("volcano",), manifests=tuple(scheduled_by_volcano()), patched=f"jobs.batch/{NAME}"
     ),
-    "Job in a queue": _queued("jobs.batch", "kueue", job()),
-    "JobSet in a queue": _queued("jobsets.jobset.x-k8s.io", "jobset", jobset(failurePolicy={"maxRestarts": 3})),
+    "Job in a queue": _queued("jobs.batch", (), job()),
+    "JobSet in a queue": _queued("jobsets.jobset.x-k8s.io", ("jobset",), jobset(failurePolicy={"maxRestarts": 3})),
     "PyTorchJob in a queue": _queued(
-        "pytorchjobs.kubeflow.org", "training-operator", kubeflow_job("PyTorchJob", {"Master": 1, "Worker": 3})
+        "pytorchjobs.kubeflow.org", ("training-operator",), kubeflow_job("PyTorchJob", {"Master": 1, "Worker": 3})
     ),
-    "MPIJob in a queue": _queued("mpijobs.kubeflow.org", "mpi-operator", mpi_job(), pods=5),
-    "RayJob in a queue": _queued("rayjobs.ray.io", "kuberay", ray_job(), pods=5),
+    "MPIJob in a queue": _queued("mpijobs.kubeflow.org", ("mpi-operator",), mpi_job(), pods=5),
+    "TrainJob in a queue": _queued("trainjobs.trainer.kubeflow.org", ("jobset", "trainer"), *train_job()),
+    "RayJob in a queue": _queued("rayjobs.ray.io", ("kuberay",), ray_job(), pods=5),
     "plain pods in a queue": Kind(
         controllers=("kueue",),
         manifests=tuple(queued_pods()),

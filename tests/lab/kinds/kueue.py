@@ -28,6 +28,7 @@ FRAMEWORKS = {
     "kubeflow.org/pytorchjob": "kubeflow-org-v1-pytorchjob",
     "kubeflow.org/mpijob": "kubeflow-org-v2beta1-mpijob",
     "ray.io/rayjob": "ray-io-v1-rayjob",
+    "trainer.kubeflow.org/trainjob": "trainer-kubeflow-org-v1alpha1-trainjob",
     "pod": "-v1-pod",
 }
 """The names in its configuration, and how the paths of their webhooks end."""
