@@ -39,10 +39,12 @@ _ENV = {
     "HEALTHD_RESUME_STEP": ANNOTATION_RESUME_STEP,
     "HEALTHD_ATTEMPT": ANNOTATION_ATTEMPT,
 }
-_OURS = frozenset({*_ENV.values(), ANNOTATION_MADE_BY})
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _TOKEN = "kube-api-access-"
-_FROM_NODE = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+ADDED_BY_KUEUE = ("kueue.x-k8s.io/podset", "kueue.x-k8s.io/workload")
+"""A label and an annotation of a pod that was admitted, since a Kueue newer than 0.11: its part of which Workload."""
+_ADDED_LABELS = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region", *ADDED_BY_KUEUE})
+_ADDED_NOTES = frozenset({*_ENV.values(), ANNOTATION_MADE_BY, _APPLIED, *ADDED_BY_KUEUE})
 _ADDED = ("nodeName", "serviceAccount", "priority", "preemptionPolicy", "ephemeralContainers", "schedulingGates")
 """Fields of a pod's spec that are set or changed after its owner wrote it."""
 
@@ -61,8 +63,8 @@ class _Remembered(msgspec.Struct):
 def remembered(pod: PodManifest) -> Json:
     """The manifest of *pod*, as its owner wrote it."""
     meta = pod.metadata
-    labels = {key: value for key, value in meta.labels.items() if key not in _FROM_NODE}
-    notes = {key: value for key, value in meta.annotations.items() if key not in _OURS and key != _APPLIED}
+    labels = {key: value for key, value in meta.labels.items() if key not in _ADDED_LABELS}
+    notes = {key: value for key, value in meta.annotations.items() if key not in _ADDED_NOTES}
     spec: Json = {key: value for key, value in pod.spec.items() if key not in _ADDED}
     if "volumes" in spec:
         spec["volumes"] = [volume for volume in spec["volumes"] if not volume["name"].startswith(_TOKEN)]

@@ -31,6 +31,7 @@ from healthd.core.untrusted import InvalidText, number_or, read_text, shown
 from healthd.gangs.annotations import LONGEST_NAME
 from healthd.gangs.held import HeldAdapter
 from healthd.gangs.kueue import UNREADABLE, KueueHolder, has_quota, is_evicted, left_alone, not_admitted, obstacles
+from healthd.gangs.manifests import ADDED_BY_KUEUE
 from healthd.gangs.podgang import PodGangAdapter, plain_members
 
 GATE = "kueue.x-k8s.io/admission"
@@ -48,10 +49,11 @@ _KNOWN = frozenset(
         "kueue.x-k8s.io/managed",
         "kueue.x-k8s.io/priority-class",
         "kueue.x-k8s.io/role-hash",
+        *ADDED_BY_KUEUE,
     }
 )
-"""What may stand on its pods, and stand on those that healthd makes again. Any other word of Kueue's means a group that
-is admitted, replaced or ended in another way."""
+"""What may stand on its pods, and on those that healthd makes again. Any other word of Kueue's means a group that is
+admitted, replaced or ended in another way."""
 
 
 class PodGroupHolder(KueueHolder):

@@ -49,6 +49,17 @@ def test_labels_that_its_node_gave_it_are_forgotten() -> None:
     assert remembered(pod)["metadata"]["labels"] == {"healthd.dev/gang": "train"}
 
 
+def test_what_kueue_wrote_when_it_admitted_it_is_forgotten() -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/podset": "5d93babe"}
+    notes = {"kueue.x-k8s.io/role-hash": "5d93babe", "kueue.x-k8s.io/workload": "train"}
+    pod = PodManifest(metadata=ObjectMeta(name="rank-0", labels=labels, annotations=notes), spec={"containers": []})
+
+    assert remembered(pod)["metadata"] == {
+        "labels": {"kueue.x-k8s.io/queue-name": "lq"},
+        "annotations": {"kueue.x-k8s.io/role-hash": "5d93babe"},
+    }
+
+
 def test_the_hint_of_an_earlier_attempt_is_removed() -> None:
     first = made_again("rank-0", remembered(a_manifest()), REF, a_hint(checkpoint=A_STEP))
 

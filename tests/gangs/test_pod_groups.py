@@ -160,6 +160,14 @@ async def test_an_admitted_group_is_guarded(cluster: EmbeddedCluster) -> None:
     assert (await cluster.get(PodGang, "train", "default")).metadata.labels["kueue.x-k8s.io/queue-name"] == "lq"
 
 
+async def test_one_that_a_newer_kueue_has_marked_when_it_admitted_it_is_guarded(cluster: EmbeddedCluster) -> None:
+    await make(cluster, labels={"kueue.x-k8s.io/podset": "5d93babe"}, notes={"kueue.x-k8s.io/workload": "train"})
+    await a_workload(cluster)
+    await ADAPTER.discover(cluster, "default", "train", list((await pods(cluster)).values()))
+
+    assert (await found(cluster)).invalid == ()
+
+
 async def test_it_is_stopped_by_its_workload_and_remembered(cluster: EmbeddedCluster) -> None:
     root = await stopped(cluster)
 
