@@ -107,7 +107,7 @@ class HeldAdapter(GangAdapter[T]):
         if not root.queue:
             await self.inner.stop(cluster, root, recovery)
             return
-        await self._expect_unchanged(cluster, root)
+        await expect_unchanged(cluster, self.kind, root)
         await self._holder.stop(cluster, root, recovery)
 
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
@@ -132,11 +132,15 @@ class HeldAdapter(GangAdapter[T]):
         """As its kind says."""
         await self.inner.note(cluster, root, notes)
 
-    async def _expect_unchanged(self, cluster: Cluster, root: Root) -> None:
-        """Raise Conflict when *root* was written since it was read: its owner may have switched restarts off."""
-        obj: Any = await cluster.get(self.kind, self.object_name(root.ref), root.ref.namespace)
-        if obj.metadata.resource_version != root.resource_version:
-            raise Conflict(f"{root.ref.kind} {root.ref.name} has been changed")
+
+async def expect_unchanged(cluster: Reader, kind: type[Any], root: Root) -> None:
+    """
+    Raise Conflict when *root*, of *kind*, was written since it was read: its owner may have switched restarts off, or
+    another controller may have started it.
+    """
+    obj: Any = await cluster.get(kind, root.ref.name, root.ref.namespace)
+    if obj.metadata.resource_version != root.resource_version:
+        raise Conflict(f"{root.ref.kind} {root.ref.name} has been changed")
 
 
 def root_meta(obj: Any) -> ObjectMeta:

@@ -29,7 +29,7 @@ from healthd.core.api import (
 from healthd.core.recovery.gang import Root, RootOutcome, StartHint, attempt_of
 from healthd.core.untrusted import InvalidText, number_or, read_text, shown
 from healthd.gangs.annotations import LONGEST_NAME
-from healthd.gangs.held import HeldAdapter
+from healthd.gangs.held import HeldAdapter, expect_unchanged
 from healthd.gangs.kueue import UNREADABLE, KueueHolder, has_quota, is_evicted, left_alone, not_admitted, obstacles
 from healthd.gangs.manifests import ADDED_BY_KUEUE
 from healthd.gangs.podgang import PodGangAdapter, plain_members
@@ -38,6 +38,7 @@ GATE = "kueue.x-k8s.io/admission"
 """The scheduling gate that Kueue opens when it admits the group."""
 STOPPED_BY_KUEUE = "TerminationTarget"
 """The condition that Kueue sets on a pod before it deletes it."""
+NOT_OF_PODS = "the Workload of its name was not made for a group of pods"
 _IS_GROUP = "kueue.x-k8s.io/is-group-workload"
 _SIZE = "kueue.x-k8s.io/pod-group-total-count"
 _PREFIX = "kueue.x-k8s.io/"
@@ -77,6 +78,8 @@ class PodGroupHolder(KueueHolder):
         except InvalidText as error:
             return left_alone(root, f"{ANNOTATION_STOPPED_BY} on its Workload: {error}")
         if root.stopped_by:
+            if workload is not None and (why := await _foreign(cluster, root, workload)):
+                return left_alone(root, why)
             return dataclasses.replace(root, holds_quota=bool(marked) and workload is not None and has_quota(workload))
         members = [pod for pod in await plain_members(cluster, root) if attempt_of(pod) == root.attempt]
         for why in _trouble_of(root, members):
@@ -88,6 +91,7 @@ class PodGroupHolder(KueueHolder):
     async def stop(self, cluster: Cluster, root: Root, recovery: str) -> None:
         """Deactivate its Workload, if healthd may delete it, too: without that the group could not start again."""
         workload = await _workload(cluster, root)
+        await expect_unchanged(cluster, PodGang, root)
         now = await self.complete(cluster, root)  # as it is with this version of the Workload, or the write fails
         if workload is None or now.suspended or now.deleting or now.invalid:
             raise Conflict(f"the group {root.ref.name} or its Workload has been changed")
@@ -98,11 +102,14 @@ class PodGroupHolder(KueueHolder):
         """
         Delete the Workload of the attempt that was stopped: its pods go. Raises Conflict until it is gone.
 
-        The one that Kueue makes for the pods of this start stays.
+        The one that Kueue makes for the pods of this start stays, and one that is not of this gang.
         """
         workload = await _workload(cluster, root)
         if workload is None:
             return
+        await expect_unchanged(cluster, PodGang, root)
+        if why := await _foreign(cluster, root, workload):
+            raise Conflict(why)
         if not _mark(workload):
             if any(_is_of(pod, hint) for pod in await plain_members(cluster, root)):
                 return
@@ -133,11 +140,29 @@ class PodGroupAdapter(HeldAdapter[PodGang]):
         await self.inner.start(cluster, root, hint)
 
     async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:
-        """As of other plain pods; and finish a stop of which only the Workload knows."""
-        if root.queue and root.stopped_by and not root.stopped:
-            await self.inner.stop(cluster, root, root.stopped_by)
-        else:
+        """As of other plain pods; and finish a stop of which only the Workload knows, by what both say now."""
+        if not _is_half_stopped(root):
             await self.inner.maintain(cluster, root, pods)
+            return
+        now = await self.find(cluster, root.ref)  # a cache may still show a Workload that was deleted at the start
+        if now is not None and _is_half_stopped(now):
+            await self.inner.stop(cluster, now, now.stopped_by)
+
+
+def _is_half_stopped(root: Root) -> bool:
+    return bool(root.queue and root.stopped_by) and not root.stopped
+
+
+async def _foreign(cluster: Reader, root: Root, workload: Workload) -> str:
+    """Why the Workload of its name is not that of a gang which healthd has stopped; empty: it is."""
+    if not _is_of_pods(workload):
+        return NOT_OF_PODS
+    if _mark(workload):
+        return ""
+    ours = {pod.metadata.uid for pod in await plain_members(cluster, root)}
+    group = await cluster.list(Pod, namespace=root.ref.namespace, labels={LABEL_POD_GROUP: root.ref.name})
+    others = sorted(pod.metadata.name for pod in group.items if pod.metadata.uid not in ours)
+    return f"other pods are in the group of its name, such as {shown(others[0])}" if others else ""
 
 
 def _without_workload(root: Root, workload: Workload | None, members: Sequence[Pod]) -> Root:
@@ -217,11 +242,16 @@ def _trouble_of(root: Root, members: Sequence[Pod]) -> Iterator[str]:
 
 def _trouble_with(workload: Workload) -> Iterator[str]:
     """Why healthd does not delete such a Workload."""
-    owners = workload.metadata.owner_references
-    if workload.metadata.annotations.get(_IS_GROUP) != "true" or any(o.kind != "Pod" or o.controller for o in owners):
-        yield "the Workload of its name was not made for a group of pods"
+    if not _is_of_pods(workload):
+        yield NOT_OF_PODS
     if workload.status.admission_checks:
         yield "what an admission check has added to its pods would be in the way of the next one"
+
+
+def _is_of_pods(workload: Workload) -> bool:
+    owners = workload.metadata.owner_references
+    is_group = workload.metadata.annotations.get(_IS_GROUP) == "true"
+    return is_group and all(owner.kind == "Pod" and not owner.controller for owner in owners)
 
 
 def _is_of(pod: Pod, hint: StartHint) -> bool:

@@ -117,6 +117,8 @@ class PodGangAdapter(GangAdapter[PodGang]):
         if not any(pod.metadata.annotations.get(ANNOTATION_RESTART) == "enabled" for pod in pods):
             return
         found = await _manifests(cluster, namespace, name)
+        if not found:
+            return  # all are being deleted: nothing is left to be guarded
         notes = {key: value for each in found for key, value in each.metadata.annotations.items() if key in OPTIONS}
         attempt = max((attempt_on(each.metadata) for each in found), default=0)
         meta = ObjectMeta(

@@ -276,6 +276,30 @@ def test_a_gang_whose_own_controller_waits_for_healthd_does_not_pause(is_marked:
     assert (key in scenario.controller.ready_keys(now)) is is_marked
 
 
+async def test_one_that_waits_still_after_a_look_pauses_until_it_is_written() -> None:
+    """What its controller waits for may be refused, and anyone who may write to the gang can ask for it."""
+    scenario, wake, key = ThreeGangs(), asyncio.Event(), GangKey("Job", "default", "first")
+    state = scenario.cluster_state
+    state.roots[key] = replace(state.roots[key], waits_for_change=True)
+    running = asyncio.create_task(WorkQueue(scenario.controller, scenario.clock, wake).run())
+    await settle()
+
+    async def looks(*versions: str) -> int:
+        before = scenario.senses.asked
+        for version in versions:
+            state.roots[key] = replace(state.roots[key], resource_version=version)
+            state.dirty_keys.add(key)
+            wake.set()
+            await scenario.clock.run_for(timedelta(milliseconds=1))
+        return scenario.senses.asked - before
+
+    again, written = await looks(*["7"] * 20), await looks("8", "9")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert (again, written) == (1, 2)
+
+
 async def test_what_touches_a_gang_while_it_is_attended_to_is_not_forgotten() -> None:
     scenario = ThreeGangs()
     key = GangKey("Job", "default", "first")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -197,6 +198,36 @@ async def test_a_stop_of_which_only_the_workload_knows_is_made_whole(cluster: Em
     assert all(pod.metadata.deletion_timestamp for pod in (await pods(cluster)).values())
 
 
+async def test_a_group_that_runs_again_is_not_stopped_for_a_workload_that_a_cache_still_shows(
+    cluster: EmbeddedCluster,
+) -> None:
+    """Pods, PodGangs and Workloads have a watch each, and that of the Workloads may be the last to say what it saw."""
+    root = await stopped(cluster)
+    earlier = await cluster.get(Workload, "train", "default")
+    with pytest.raises(Conflict):
+        await ADAPTER.start(cluster, root, a_hint(checkpoint=A_STEP))
+    await kueue_lets_go(cluster)
+    await ADAPTER.start(cluster, root, a_hint(checkpoint=A_STEP))
+    await kueue_takes_in(cluster)
+
+    class Cache:
+        def __getattr__(self, verb: str) -> Any:
+            return getattr(cluster, verb)
+
+        async def get(self, kind: Any, *name: str) -> Any:
+            return earlier if kind is Workload else await cluster.get(kind, *name)
+
+    ref = (await found(cluster)).ref
+    seen = await ADAPTER.find(Cache(), ref)
+    assert seen is not None
+    assert (seen.stopped_by, seen.stopped) == ("train-3", False)
+    with suppress(Conflict):
+        await ADAPTER.maintain(cluster, seen, list((await pods(cluster)).values()))
+
+    assert (await found(cluster)).stopped_by == ""
+    assert not any(pod.metadata.deletion_timestamp for pod in (await pods(cluster)).values())
+
+
 @pytest.mark.parametrize("change", [{"status": {"conditions": []}}, {"spec": {"active": False}}])
 async def test_one_that_kueue_or_its_user_stops_meanwhile_is_not_stopped(
     cluster: EmbeddedCluster, change: Mapping[str, Any]
@@ -292,6 +323,87 @@ async def test_the_workload_of_pods_that_another_start_has_made_goes_with_them(c
     assert not late & {pod.metadata.uid for pod in made.values()}
 
 
+FOREIGN: list[dict[str, Any]] = [{"notes": {"kueue.x-k8s.io/is-group-workload": "false"}}, {"owner": {"kind": "Job"}}]
+"""Workloads of the group's name that Kueue has made for something else: a user may choose that name."""
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+@pytest.mark.parametrize("active", [True, False])
+async def test_a_workload_that_was_made_for_something_else_is_never_written_to(
+    cluster: EmbeddedCluster, foreign: dict[str, Any], active: bool
+) -> None:
+    await stopped(cluster)
+    await cluster.delete(Workload, "train", namespace="default")
+    await a_workload(cluster, active=active, **foreign)
+    before = await cluster.get(Workload, "train", "default")
+
+    root = await found(cluster)
+    with pytest.raises(Conflict):
+        await ADAPTER.start(cluster, root, a_hint())
+
+    assert await cluster.get(Workload, "train", "default") == before
+    assert "the Workload of its name was not made for a group of pods" in " ".join(root.invalid)
+
+
+async def test_a_group_of_its_name_that_its_user_runs_without_healthd_is_left_alone(cluster: EmbeddedCluster) -> None:
+    """The user has deleted the Workload of the stopped group, and has made other pods in the group."""
+    await stopped(cluster)
+    await cluster.delete(Workload, "train", namespace="default")
+    await kueue_lets_go(cluster)
+    await make(cluster, "mine-0", "mine-1", labels={"healthd.dev/gang": "none"})
+    await a_workload(cluster)
+    before = await cluster.get(Workload, "train", "default")
+
+    root = await found(cluster)
+    with pytest.raises(Conflict):
+        await ADAPTER.start(cluster, root, a_hint())
+
+    assert await cluster.get(Workload, "train", "default") == before
+    assert "other pods are in the group of its name, such as 'mine-0'" in " ".join(root.invalid)
+
+
+@pytest.mark.parametrize("act", ["stop", "start"])
+async def test_a_controller_that_was_deposed_between_two_of_its_requests_writes_to_no_new_workload(
+    cluster: EmbeddedCluster, act: str
+) -> None:
+    """The next leader restarts the gang, and once more, before the old one goes on."""
+    running = await a_group(cluster)
+    await ADAPTER.stop(cluster, running, "train-3")
+    await kueue_ends_the_pods(cluster)
+    halted = await found(cluster)
+
+    async def starts_again() -> None:
+        with suppress(Conflict):
+            await ADAPTER.start(cluster, halted, a_hint(checkpoint=A_STEP))
+        await kueue_lets_go(cluster)
+        await ADAPTER.start(cluster, halted, a_hint(checkpoint=A_STEP))
+        await kueue_takes_in(cluster)
+
+    class Deposed:
+        """It goes on at its first read of the Workload."""
+
+        waited = False
+
+        def __getattr__(self, verb: str) -> Any:
+            return getattr(cluster, verb)
+
+        async def get(self, kind: Any, *name: str) -> Any:
+            if kind is Workload and not self.waited:
+                self.waited = True
+                await starts_again()
+            return await cluster.get(kind, *name)
+
+    acts = {
+        "stop": lambda: ADAPTER.stop(Deposed(), replace(running, resource_version=halted.resource_version), "train-0"),
+        "start": lambda: ADAPTER.start(Deposed(), halted, replace(a_hint(), recovery="train-0")),
+    }
+    with pytest.raises(Conflict):
+        await acts[act]()
+
+    assert (await cluster.get(Workload, "train", "default")).spec.active
+    assert (await found(cluster)).stopped_by == ""
+
+
 async def test_until_its_quota_is_back_it_says_so(cluster: EmbeddedCluster) -> None:
     root = await stopped(cluster)
     given_back = {"status": {"conditions": [{"type": "QuotaReserved", "status": "False"}]}}
@@ -347,6 +459,21 @@ async def test_one_that_its_user_has_deactivated_stays_so(cluster: EmbeddedClust
     root = await a_group(cluster, conditions=STOPPED, active=False)
 
     assert (root.suspended, root.stopped_by, root.unadmitted) == (True, "", "")
+
+
+async def test_pods_that_kueue_keeps_after_their_user_has_deleted_their_record_get_no_other(
+    cluster: EmbeddedCluster,
+) -> None:
+    """An empty one would stay after them, in no queue, and stand in the way of the next group of this name."""
+    await stopped(cluster)
+    await cluster.delete(PodGang, "train", namespace="default")
+
+    await ADAPTER.discover(cluster, "default", "train", list((await pods(cluster)).values()))
+    assert (await cluster.list(PodGang)).items == []
+
+    await cluster.delete(Workload, "train", namespace="default")
+    await kueue_lets_go(cluster)
+    assert (await a_group(cluster)).invalid == ()
 
 
 @pytest.mark.parametrize("what", ["its pods", "its Workload"])

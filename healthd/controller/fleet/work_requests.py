@@ -27,7 +27,7 @@ class WorkRequests:
         self._cluster = cluster
         self._cluster_state = cluster_state
         self._left = MOST
-        self._failed = ""
+        self._is_refused = False
 
     def begin_pass(self) -> None:
         """A further pass over all gangs begins."""
@@ -43,9 +43,9 @@ class WorkRequests:
             try:
                 patched = await self._cluster.patch(type(node), name, work_request.patch(until), uid=node.metadata.uid)
             except ClusterError as error:  # such as an older admission policy
-                if str(error) != self._failed:  # a lasting error is logged once
+                if not self._is_refused:  # a lasting error is logged once; its words name another node each time
                     log.warning("stragglers.not_asked", node=name, error=str(error))
-                self._failed = str(error)
+                self._is_refused = True
                 return
-            self._failed = ""
+            self._is_refused = False
             self._cluster_state.upsert(patched)

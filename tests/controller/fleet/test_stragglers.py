@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict, Forbidden
@@ -148,7 +149,7 @@ class Link:
     async def _patch(self, kind: type[Any], *args: Any, **options: Any) -> object:
         error = self._gang.node_error if kind is Node else self._gang.error
         if error is not None:
-            raise error("refused")
+            raise error(f"{args[0]} is refused")
         return await self._gang.cluster.patch(kind, *args, **options)
 
 
@@ -195,14 +196,18 @@ async def test_agents_are_asked_where_a_rank_may_be_slow_and_the_answer_names_it
     assert [len(each) for each in asked[5:]] == [4, 8, 8]
 
 
-async def test_a_question_that_is_refused_stops_no_comparison() -> None:
-    """By an older admission policy."""
+async def test_a_question_that_is_refused_stops_no_comparison_and_is_logged_once() -> None:
+    """By an older admission policy, whose words name another node each time."""
     gang = Gang()
     await gang.open()
     await gang.run(80, EVEN)
     gang.node_error = Forbidden
-    await gang.run(20, SLOW)
+    with capture_logs() as logged:
+        await gang.run(20, SLOW)
+        for node in ("node-1", "node-2"):
+            await gang.stragglers._requests.ask([node], gang.clock.now())
 
+    assert [entry["event"] for entry in logged if entry["log_level"] == "warning"].count("stragglers.not_asked") == 1
     assert gang.reasons == ["GangStraggler"]
     assert await gang.asked() == set()
 

@@ -25,7 +25,7 @@ from healthd.core.api.health import PodWork
 from healthd.core.hang.work.fine_windows import MOST_FINE, FineWindows
 from healthd.core.hang.work.questions import LATE, LATE_FOR, OLD, Doubt, Questions
 from healthd.core.hang.work.stragglers import FEW, LOW, PAUSED, Straggler, StragglerDetector, excesses
-from healthd.core.hang.work.suspects import LASTS, Suspect, is_still_slow, suspects
+from healthd.core.hang.work.suspects import LASTS, Suspect, still_slow, suspects
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 from healthd.core.hang.work.work_windows import FINE, Window, by_number, end_of
 from healthd.core.node.reporting import WORK_AFTER
@@ -202,8 +202,7 @@ class GangWork:
         published, usual = (self._published(now), self._usual()) if late else ({}, 0.0)
         return [
             Doubt(each.rank, end_of(each.since, self._seconds), end_of(each.until, self._seconds))
-            for each in late
-            if is_still_slow(each, published, self._scale, usual)
+            for each in still_slow(late, published, self._scale, usual)
         ]
 
     def _doubt(self, suspect: Suspect) -> Doubt | None:
@@ -223,7 +222,7 @@ class GangWork:
         before = self._newest.get(name)
         if before == each:
             return
-        if each.work.end - now > AHEAD:
+        if max(work.end for work in (each.work, each.recent) if work is not None) - now > AHEAD:
             return
         self._newest[name] = each
         known = self._known[name]

@@ -9,6 +9,7 @@ compared with those of its peers of which the same windows are known. That names
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import nlargest
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -35,6 +36,8 @@ LASTS = 8
 """Windows since its begin after which it is no pause."""
 KNOWN_BEFORE = 4
 """Windows of a peer from before, by which that is judged."""
+WITNESSES = 64
+"""Ranks by which that is judged, those whose agents wrote last: in a large gang hundreds may be suspected at once."""
 
 Published = Mapping[str, Mapping[int, Window]]
 """By rank and number of the window, such as `work_windows.by_number` has them."""
@@ -62,13 +65,20 @@ def suspects(published: Published, exempt: Collection[str], scale: float, usual:
         for rank, windows in published.items()
         if rank not in exempt and (suspect := _suspect(rank, windows, stepping, scale)) is not None
     ]
-    found = [each for each in found if not _is_over(each, published)]
+    witnesses = dict(nlargest(WITNESSES, published.items(), key=lambda each: max(each[1], default=0)))
+    spans = {(each.since, each.until) for each in found}
+    known = {span: _testimonies(*span, witnesses) for span in spans}
+    found = [each for each in found if not _is_over(each.rank, known[each.since, each.until])]
     return found if len(found) <= max(1, len(published) // AT_MOST) else []
 
 
-def is_still_slow(suspect: Suspect, published: Published, scale: float, usual: float) -> bool:
-    """Whether the newest windows of its rank, minutes after those that showed it, show it as well."""
-    windows, middles = published.get(suspect.rank, {}), _middles(published, usual)
+def still_slow(found: Collection[Suspect], published: Published, scale: float, usual: float) -> list[Suspect]:
+    """Those of which the newest windows, minutes after those that showed it, show it as well."""
+    middles = _middles(published, usual) if found else {}
+    return [each for each in found if _is_still_slow(each, published.get(each.rank, {}), middles, scale)]
+
+
+def _is_still_slow(suspect: Suspect, windows: Mapping[int, Window], middles: Mapping[int, float], scale: float) -> bool:
     newest = [number for number in sorted(windows) if number in middles][-NEWEST:]
     if not newest or newest[-1] < suspect.since + LASTS:
         return False
@@ -110,17 +120,34 @@ def _began(numbers: Sequence[int], beyond: Sequence[float]) -> int:
     return since
 
 
-def _is_over(suspect: Suspect, published: Published) -> bool:
-    """Whether its peers have done their usual work since. They are known to, if one of them is known to."""
-    during, after = list[float](), list[float]()
-    for peer, windows in published.items():
-        before = [window.cores for number, window in windows.items() if number <= suspect.since]
+class _Testimony(NamedTuple):
+    """The part of its usual work that a rank did; a list is empty where it is not known."""
+
+    during: list[float]
+    """In the windows that show another rank to be slow."""
+    after: list[float]
+
+
+def _testimonies(since: int, until: int, witnesses: Published) -> dict[str, _Testimony]:
+    """What the ranks know of one that may be slow since the end of a window, shown until the end of another one."""
+    found = {}
+    for rank, windows in witnesses.items():
+        before = [window.cores for number, window in windows.items() if number <= since]
         usual = median(before) if len(before) >= KNOWN_BEFORE else 0.0
-        if peer == suspect.rank or usual <= 0:
+        if usual <= 0:
             continue
         newest = max(windows)
-        during += _mean(w.cores / usual for n, w in windows.items() if suspect.since + 1 < n <= suspect.until)
-        after += _mean(w.cores / usual for n, w in windows.items() if n > max(suspect.until, newest - NEWEST))
+        found[rank] = _Testimony(
+            _mean(w.cores / usual for n, w in windows.items() if since + 1 < n <= until),
+            _mean(w.cores / usual for n, w in windows.items() if n > max(until, newest - NEWEST)),
+        )
+    return found
+
+
+def _is_over(rank: str, testimonies: Mapping[str, _Testimony]) -> bool:
+    """Whether its peers have done their usual work since. They are known to, if one of them is known to."""
+    during = [part for peer, each in testimonies.items() if peer != rank for part in each.during]
+    after = [part for peer, each in testimonies.items() if peer != rank for part in each.after]
     return len(during) >= 2 and bool(after) and 1 - median(after) < BACK * (1 - median(during))
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
+from healthd.core.api.health import PodWork
 from healthd.core.hang.work.gang_work import KNOWN_FOR, GangWork
 from healthd.core.hang.work.straggler_text import pod_reason, sentence_of
 from healthd.core.hang.work.stragglers import Straggler
@@ -132,6 +133,20 @@ def test_a_clock_that_is_ahead_keeps_no_rank_from_being_named() -> None:
     gang = Gang()
     gang.run(AN_HOUR, even())
     gang.agents.ahead["7"] = timedelta(seconds=15)
+
+    assert [each.rank for each in gang.ask(9, slow(3, 0.2), writing={3: ["3", "4", "5", "6"]})] == ["3"]
+
+
+def test_an_answer_of_long_after_now_keeps_no_rank_from_being_named() -> None:
+    """Of an agent whose clock was ahead for a moment: windows that are kept by their number would stay for ever."""
+    gang = Gang()
+    gang.run(AN_HOUR, even())
+    assert gang.work
+    published = dict(gang.agents.published)
+    later = PodWork(end=gang.agents.now + timedelta(hours=1), seconds=5, cores=[9.0] * 24)
+    for name in ("3", "4", "5"):
+        published[name] = published[name]._replace(recent=later)
+    assert gang.work.observe(published, gang.agents.now) == []
 
     assert [each.rank for each in gang.ask(9, slow(3, 0.2), writing={3: ["3", "4", "5", "6"]})] == ["3"]
 

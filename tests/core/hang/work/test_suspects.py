@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from healthd.core.hang.work.suspects import Suspect, is_still_slow, suspects
+from healthd.core.hang.work.suspects import Suspect, still_slow, suspects
 from healthd.core.hang.work.work_windows import Window
 
 SLOW_AFTER = 100
@@ -81,8 +82,35 @@ def test_whether_a_rank_is_still_slow_is_seen_by_windows_of_minutes_later_alone(
     (suspect,) = found(published(known(104, of="345")))
 
     def is_slow(windows: Mapping[str, Mapping[int, Window]]) -> bool:
-        return is_still_slow(suspect, windows, scale=1.0, usual=1.0)
+        return still_slow([suspect], windows, scale=1.0, usual=1.0) == [suspect]
 
     assert is_slow(published(known(114, of="3456")))
     assert not is_slow(published(known(114, of="3456"), slow_until=110))
     assert not is_slow(published(known(104, of="3456")))
+
+
+class Counted(dict[int, Window]):
+    """Windows of one rank, and how often they were gone through."""
+
+    read = 0
+
+    def items(self) -> Any:
+        """All of them."""
+        self.read += 1
+        return super().items()
+
+
+def test_a_large_gang_of_which_many_are_suspected_at_once_is_not_read_anew_for_each_of_them() -> None:
+    """Else the controller would do nothing but that for a minute."""
+    windows = {
+        str(rank): Counted(
+            {n: Window(1.3 if n > SLOW_AFTER and rank % 3 == 0 else 1.0, 0.0, 0.0) for n in range(78, 103)}
+        )
+        for rank in range(600)
+    }
+
+    assert found(windows) == []
+    assert sum(each.read for each in windows.values()) < 10 * len(windows)
+    suspected = [Suspect(rank, SLOW_AFTER, SLOW_AFTER + 2, 0.0, 0.3) for rank in windows]
+    assert still_slow(suspected, windows, scale=1.0, usual=1.0) == []
+    assert sum(each.read for each in windows.values()) < 12 * len(windows)
