@@ -26,6 +26,7 @@ from healthd.core.api import (
     PodGang,
     Workload,
 )
+from healthd.core.phrases import some
 from healthd.core.recovery.gang import Root, RootOutcome, StartHint, attempt_of
 from healthd.core.untrusted import InvalidText, number_or, read_text, shown
 from healthd.gangs.annotations import LONGEST_NAME
@@ -231,7 +232,7 @@ def _trouble_of(root: Root, members: Sequence[Pod]) -> Iterator[str]:
         yield "its pods are made again by their owner: healthd cannot know whether the old ones are in the way"
     words = {word for pod in members for word in (*pod.metadata.labels, *pod.metadata.annotations)}
     if unknown := sorted(word for word in words if word.startswith(_PREFIX) and word not in _KNOWN):
-        yield f"its pods have {', '.join(map(shown, unknown))}: healthd does not know what Kueue makes of that"
+        yield f"its pods have {some([*map(shown, unknown)])}: healthd does not know what Kueue makes of that"
     if any(pod.metadata.labels.get(LABEL_POD_GROUP) != root.ref.name for pod in members):
         yield f"its pods do not all carry the label {LABEL_POD_GROUP}: {root.ref.name}, as one group would"
     if any(pod.metadata.labels.get(LABEL_QUEUE) != root.queue for pod in members):

@@ -404,6 +404,80 @@ async def test_a_controller_that_was_deposed_between_two_of_its_requests_writes_
     assert (await found(cluster)).stopped_by == ""
 
 
+class Killed(Exception):
+    """The controller has ended."""
+
+
+class Mortal:
+    """The cluster of a controller that is killed after so many writes."""
+
+    def __init__(self, cluster: EmbeddedCluster, writes: int) -> None:
+        self._cluster = cluster
+        self._left = writes
+
+    def __getattr__(self, verb: str) -> Any:
+        call = getattr(self._cluster, verb)
+
+        async def write(*args: Any, **options: Any) -> Any:
+            if not self._left:
+                raise Killed
+            answer = await call(*args, **options)
+            self._left -= not options.get("dry_run", False)
+            return answer
+
+        return write if verb in ("create", "patch", "delete") else call
+
+
+async def kueue_works(cluster: EmbeddedCluster) -> None:
+    """What Kueue does until nothing changes any more."""
+    there, known = await pods(cluster), (await cluster.list(Workload)).items
+    if known and not known[0].spec.active:
+        await kueue_ends_the_pods(cluster)
+        given_back = {"status": {"conditions": [{"type": "QuotaReserved", "status": "False"}]}}
+        await cluster.patch(Workload, "train", given_back, namespace="default", subresource="status")
+    elif not known and any(pod.metadata.deletion_timestamp for pod in there.values()):
+        await kueue_lets_go(cluster)
+    elif not known and len(there) == len(NAMES):
+        await kueue_takes_in(cluster)
+
+
+async def goes_on(cluster: Any) -> None:
+    """What a controller does whose recovery wants the gang to run its third attempt."""
+    with suppress(Conflict):
+        await ADAPTER.maintain(cluster, await found(cluster), list((await pods(cluster)).values()))
+    root = await found(cluster)
+    with suppress(Conflict):
+        if root.stopped and not root.holds_quota:
+            await ADAPTER.start(cluster, root, a_hint(checkpoint=A_STEP))
+        elif root.attempt < 3 and not root.suspended:
+            await ADAPTER.stop(cluster, root, "train-3")
+
+
+@pytest.mark.parametrize("writes", range(16))
+async def test_a_controller_that_is_killed_after_any_write_leads_to_one_restart(
+    cluster: EmbeddedCluster, writes: int
+) -> None:
+    await a_group(cluster)
+    before = {pod.metadata.uid for pod in (await pods(cluster)).values()}
+    mortal, uids = Mortal(cluster, writes), list[set[str]]()
+    with suppress(Killed):
+        for _ in range(12):
+            await goes_on(mortal)
+            await kueue_works(cluster)
+    for _ in range(12):
+        await goes_on(cluster)
+        await kueue_works(cluster)
+        uids.append({pod.metadata.uid for pod in (await pods(cluster)).values()})
+
+    root = await found(cluster)
+    assert (root.attempt, root.suspended, root.stopped_by, root.invalid) == (3, False, "", ())
+    assert (await cluster.get(Workload, "train", "default")).spec.active
+    assert len(uids[-1]) == len(NAMES)
+    assert not uids[-1] & before
+    made = {uid for each in uids for uid in each} - before
+    assert made == uids[-1], "they were made once"
+
+
 async def test_until_its_quota_is_back_it_says_so(cluster: EmbeddedCluster) -> None:
     root = await stopped(cluster)
     given_back = {"status": {"conditions": [{"type": "QuotaReserved", "status": "False"}]}}
@@ -521,6 +595,17 @@ async def test_what_cannot_be_restarted_is_left_alone_with_the_reason(
 
     assert any(why in each for each in said), said
     assert all(each.startswith("it is in Kueue's queue 'lq', and ") for each in said)
+
+
+async def test_whatever_is_on_its_pods_the_reason_is_short(cluster: EmbeddedCluster) -> None:
+    await make(cluster, notes={f"kueue.x-k8s.io/{number}-{'x' * 40}": "" for number in range(3000)})
+    await a_workload(cluster)
+    await ADAPTER.discover(cluster, "default", "train", list((await pods(cluster)).values()))
+
+    (said,) = (await found(cluster)).invalid
+
+    assert "and 2997 more" in said
+    assert len(said) < 500
 
 
 async def test_a_group_that_runs_without_a_workload_is_left_alone(cluster: EmbeddedCluster) -> None:

@@ -92,7 +92,8 @@ class Stragglers:
             if self._trouble():
                 continue
             try:
-                if watched and self._clock.now() - compared_at < EVERY:
+                since = self._clock.now() - compared_at  # below 0: the clock was set back
+                if watched and timedelta(0) <= since < EVERY:
                     await self._compare(watched)
                 else:
                     compared_at = self._clock.now()
@@ -171,7 +172,7 @@ class Stragglers:
         if work is None:
             return []
         gang = self._gangs.get(uid)
-        if gang is None or not gang.is_of(work):
+        if gang is None or not gang.is_of(work) or gang.is_ahead(now):
             gang = self._gangs[uid] = GangWork(work)
             for each in open_stragglers(root, now):
                 gang.adopt(each)

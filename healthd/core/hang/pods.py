@@ -161,7 +161,7 @@ class _Pod:
             self._work.observe(self._rhythm.members[self._uid].ring, period, at)
 
     def cut_finely(self, at: datetime) -> None:
-        """Sooner than other windows: someone waits, and for few agents."""
+        """Sooner than other windows: the controller waits, and few agents are asked."""
         if not self.is_known or self._late is None:
             return
         at -= self._late / 2

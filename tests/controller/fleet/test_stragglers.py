@@ -212,6 +212,20 @@ async def test_a_question_that_is_refused_stops_no_comparison_and_is_logged_once
     assert await gang.asked() == set()
 
 
+async def test_a_clock_that_was_ahead_for_a_moment_hides_no_slow_rank() -> None:
+    gang = Gang()
+    await gang.open()
+    await gang.run(80, EVEN)
+    gang.clock.advance(timedelta(hours=2))
+    await gang.compare()
+    gang.clock.advance(-timedelta(hours=2))
+
+    await gang.run(60, EVEN)
+    await gang.run(20, SLOW)
+
+    assert gang.reasons == ["GangStraggler"]
+
+
 async def test_the_metric_shows_it_while_it_is_slow() -> None:
     gang = Gang()
     await gang.open()

@@ -105,6 +105,7 @@ class GangWork:
         """By rank: those of the last minutes."""
         self._newest: dict[str, RankWork] = {}
         self._next = 0
+        self._observed_at: datetime | None = None
         self._scale = 0.0
         self._fed: deque[_Fed] = deque(maxlen=KEPT)
         self._present: dict[str, Straggler] = {}
@@ -146,6 +147,10 @@ class GangWork:
         """Whether these are the same pods, with windows of the same length."""
         return self._pods == {name: each.pod for name, each in ranks.items()} and self._seconds == _length(ranks)
 
+    def is_ahead(self, now: datetime) -> bool:
+        """Whether it was compared at a time that is yet to come: the clock was set back, and it would wait for that."""
+        return self._observed_at is not None and self._observed_at - now > AHEAD
+
     def adopt(self, straggler: Straggler) -> None:
         """Take over one that was reported before. It is over when its rank keeps up again."""
         self._present[straggler.rank] = straggler
@@ -161,6 +166,7 @@ class GangWork:
         that no longer are.
         """
         self._shown = None
+        self._observed_at = now
         for name, each in ranks.items():
             self._take(name, each, now)
         changes = list[Straggler]()

@@ -2,7 +2,7 @@
 Which ranks of a gang on Kubernetes may have become slow, by the little that is published of them: a first sign.
 
 Agents write every few minutes, and each at another time. So the newest windows are known of some ranks only. A rank is
-compared with those of its peers of which the same windows are known. That names nobody: it is a reason to ask for more
+compared with those of its peers of which the same windows are known. That names no rank: it is a reason to ask for more
 (`questions`).
 """
 
