@@ -177,6 +177,20 @@ async def test_a_slow_rank_is_reported_and_recorded_once_with_pod_node_and_findi
     assert gang.stragglers.present(next(iter(gang.state.roots.values()))) == []
 
 
+async def test_a_finding_that_the_nodes_of_its_peers_have_too_is_not_cited() -> None:
+    gang = Gang()
+    await gang.open()
+    await gang.run(80, EVEN)
+    unset = msgspec.to_builtins(a_finding("clock-free-running", device="node", message="it runs free"))
+    for rank in range(RANKS):
+        patch = {"status": {"findings": [unset]}}
+        await gang.cluster.patch(NodeHealth, f"node-{rank}", patch, subresource="status")
+    await gang.run(20, SLOW)
+
+    [(_, message)] = gang.reported
+    assert message.endswith("it has more to do on the processor, or its processor is slower")
+
+
 async def test_agents_are_asked_where_a_rank_may_be_slow_and_the_answer_names_it_within_two_minutes() -> None:
     gang = Gang()
     await gang.open()

@@ -8,12 +8,14 @@ a pod whose work is not listed, a gang of which a member starts, stops or is mis
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
 
 from healthd.core.api import NodeHealth, Pod
+from healthd.core.api.model import Finding
 from healthd.core.config.gangs import HangPolicy, SilenceMode, StragglerMode
 from healthd.core.hang.work.gang_work import RankWork
 from healthd.core.hang.work.straggler_text import pod_reason
@@ -71,7 +73,8 @@ def explained(straggler: Straggler, view: GangView) -> Straggler:
     if pod is None:
         return straggler
     node = pod.spec.node_name
-    reason = pod_reason(straggler, _findings_of(view.health.get(node)))
+    others = {each.spec.node_name for each in ranks(view)} - {node}
+    reason = pod_reason(straggler, _findings_of(node, others, view.health))
     return replace(straggler, pod=pod.metadata.name, node=node, reason=reason)
 
 
@@ -112,10 +115,14 @@ def stopped(view: GangView, now: datetime) -> list[Straggler]:
     return [replace(each, ended_at=max(now, each.since), was_stopped=True) for each in over]
 
 
-def _findings_of(health: NodeHealth | None) -> list[str]:
-    """The newest active findings of a node, in words."""
-    if health is None:
-        return []
-    active = [each for each in health.status.findings if each.cleared_at is None and not each.shadow]
-    newest = sorted(active, key=lambda each: each.raised_at, reverse=True)[:MOST_FINDINGS]
+def _findings_of(node: str, others: Collection[str], health: Mapping[str, NodeHealth]) -> list[str]:
+    """The newest active findings of *node*, in words. What most of the *others* have explains no slow rank."""
+    common = Counter(id_ for other in others for id_ in {each.id for each in _active(health, other)})
+    own = [each for each in _active(health, node) if common[each.id] <= len(others) / 2]
+    newest = sorted(own, key=lambda each: each.raised_at, reverse=True)[:MOST_FINDINGS]
     return [f"{each.id}: {each.message}" for each in newest]
+
+
+def _active(health: Mapping[str, NodeHealth], node: str) -> list[Finding]:
+    found = health[node].status.findings if node in health else []
+    return [each for each in found if each.cleared_at is None and not each.shadow]
