@@ -44,6 +44,8 @@ BEFORE, AFTER = 8, 3
 """Windows before and after a rank became slow, at least, by which it is judged whether its peers wait."""
 FEWER = 0.98
 """The part of their work that is left at most to the peers of a rank that they wait for."""
+ODD = 16
+"""One window in so many may be odd on each side: rank 0 evaluates or saves in a part of it."""
 SHOWN = 6
 """The newest windows that have to show a rank to be slow before anything follows from that."""
 SHOWN_BY = 0.06
@@ -370,8 +372,8 @@ class GangWork:
             return None
         known = self._names.values() if recent is None else [*recent][-1].windows
         peers = [rank for rank in known if rank != straggler.rank]
-        usual = {rank: median(fed.windows[rank].cores for fed in before) for rank in peers}
-        now = {rank: median(fed.windows[rank].cores for fed in after) for rank in peers}
+        usual = {rank: _level([fed.windows[rank].cores for fed in before]) for rank in peers}
+        now = {rank: _level([fed.windows[rank].cores for fed in after]) for rank in peers}
         left = [now[rank] / usual[rank] for rank in peers if usual[rank] > 0]
         return max(0.1, median(left)) if left else None
 
@@ -379,6 +381,12 @@ class GangWork:
 def _length(ranks: Mapping[str, RankWork]) -> int:
     """Of the windows of a gang, in seconds: agents learn periods that differ a bit."""
     return max((each.work.seconds for each in ranks.values()), default=0)
+
+
+def _level(cores: Sequence[float]) -> float:
+    """The mean without odd windows. The median would be off: of long steps, one window has two and the next three."""
+    odd = len(cores) // ODD
+    return fmean(sorted(cores)[odd : len(cores) - odd])
 
 
 def _scale(cores: list[float]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from math import ceil
 
 import pytest
 from msgspec.structs import replace
@@ -33,6 +34,18 @@ class Gang:
         for _ in range(windows):
             self.agents.work(1, cores)
             changes += self.compare()
+        return changes
+
+    def run_steps(self, windows: int, period: float, longer: Mapping[str, float] | None = None) -> list[Straggler]:
+        """
+        The same of steps *period* seconds apart, which count in the window in which they begin. In each of them a pod
+        works for 2 s with one core, and the *longer* ones for so many seconds more.
+        """
+        changes = list[Straggler]()
+        for number in range(windows):
+            begin, end = (ceil(each * LENGTH / period) for each in (number, number + 1))
+            seconds = {name: 2.0 + (longer or {}).get(name, 0.0) for name in self.agents.names}
+            changes += self.run(1, {name: (end - begin) * each / LENGTH for name, each in seconds.items()})
         return changes
 
     def ask(
@@ -80,6 +93,16 @@ def test_a_pod_for_which_its_peers_begin_to_wait_is_named(cores: float) -> None:
     assert (straggler.rank, straggler.since) == ("3", began)
     assert straggler.slower == pytest.approx(0.12, abs=0.01)
     assert straggler.seen_at - began <= timedelta(minutes=2)
+
+
+def test_by_how_much_its_peers_wait_is_known_where_a_window_has_three_or_four_long_steps() -> None:
+    gang = Gang()
+    assert gang.run_steps(AN_HOUR, 4.6) == []
+
+    (straggler,) = gang.run_steps(24, 5.06, longer={"3": 0.46})
+
+    assert straggler.rank == "3"
+    assert straggler.slower == pytest.approx(0.1, abs=0.025)
 
 
 @pytest.mark.parametrize("ranks", [8, 64])
@@ -325,7 +348,7 @@ def test_a_rank_that_is_slow_now_is_shown_with_how_much_slower_the_gang_is_by_al
     assert gang.work is not None
     (straggler,) = gang.work.slow_now(gang.agents.now)
     assert straggler.rank == "3"
-    assert straggler.slower == pytest.approx(0.3, abs=0.03)
+    assert straggler.slower == pytest.approx(0.27, abs=0.01)
     assert straggler.seen_at == gang.agents.now
 
 
