@@ -113,8 +113,6 @@ class Reconciler:
         )
         self._ignored: dict[str, str] = {}
         """By uid of the root: the reason that was last logged."""
-        self._answered: dict[GangKey, str] = {}
-        """Versions of roots whose controllers waited for healthd: a change that was refused is not tried at once."""
         self._of_unknown_kinds: set[GangRef] = set()
         """Gangs of which it was logged that their kind is unknown."""
         self._collected: datetime | None = None
@@ -139,8 +137,6 @@ class Reconciler:
         for key in self.cluster_state.dirty_keys:
             if self.cluster_state.gangs(key) or self.cluster_state.rootless(key):
                 self._schedule.add(key, now)
-            if self._is_awaited(key):
-                self._schedule.end_pause(key)
         self.cluster_state.dirty_keys.clear()
         return self._schedule.ready_keys(now)
 
@@ -149,23 +145,15 @@ class Reconciler:
         return self._schedule.next_wakeup(now)
 
     def pause(self, key: GangKey, until: datetime) -> None:
-        """Leave a gang alone until then, whatever changes; not one whose own controller waits for healthd."""
-        if not self._is_awaited(key):
-            self._schedule.pause(key, until)
+        """Leave a gang alone until then, whatever changes."""
+        self._schedule.pause(key, until)
 
     def end_pause(self, key: GangKey) -> None:
         """A gang may be due at once."""
         self._schedule.end_pause(key)
 
-    def _is_awaited(self, key: GangKey) -> bool:
-        """Whether its own controller waits for healthd, by a version of the root that was not reconciled yet."""
-        root = self.cluster_state.roots.get(key)
-        return root is not None and root.waits_for_change and self._answered.get(key) != root.resource_version
-
     async def reconcile(self, key: GangKey, now: datetime) -> None:
         """Do what there is to do for one gang. An error with it does not affect the others."""
-        if (root := self.cluster_state.roots.get(key)) is not None and root.waits_for_change:
-            self._answered[key] = root.resource_version
         with self._schedule.in_progress(key):
             wait = await self._reconcile_key(key)
         if wait is not None:
@@ -428,7 +416,6 @@ class Reconciler:
             self._progress.forget_others(uids)
             self._hangs.forget_others(uids)
             self._planned.forget_others(uids)
-            self._answered = {key: seen for key, seen in self._answered.items() if key in self.cluster_state.roots}
             self._ignored = {uid: why for uid, why in self._ignored.items() if why and uid in uids}
         try:
             with self._isolation.of("tidy", "the cluster"):

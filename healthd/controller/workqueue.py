@@ -5,6 +5,7 @@ Reconcile many gangs at the same time, one task for each gang: one gang may take
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from healthd.clock import Clock
 from healthd.cluster.waiting import first
 from healthd.controller.cache.cluster_state import GangKey
 from healthd.controller.fresh_reads import Gather
+from healthd.controller.processor_time import Counter, ProcessorTime
 from healthd.controller.reconciler import Reconciler
 
 log = structlog.get_logger()
@@ -28,8 +30,9 @@ APART, APART_MOST = timedelta(milliseconds=50), timedelta(seconds=2)
 """The least and the most time between two reconciles of one gang. When it stops or starts, each of its pods has several
 changes within a second, and each reconcile looks at all pods."""
 REST = 4
-"""Between these two, a gang pauses for so many times as long as its last reconcile took: one of thousands of pods
-leaves most of the processor to the others, and to the control plane beside it."""
+"""Between these two, a gang pauses for so many times as long as its last reconcile computed: one of thousands of pods
+leaves most of the processor to the others, and to the control plane beside it. What a reconcile waits for does not
+count: a small gang on a busy control plane would pause for seconds."""
 
 
 class WorkQueue:
@@ -41,11 +44,13 @@ class WorkQueue:
         clock: Clock,
         wake: asyncio.Event,
         trouble: Callable[[], str | None] = lambda: None,
+        counter: Counter = time.thread_time,
     ) -> None:
         self._controller = controller
         self._clock = clock
         self._wake = wake
         self._trouble = trouble
+        self._counter = counter
         self.rounds = 0
         """Times that the queue was looked at after a sweep that succeeded. It stands still when either loop does."""
         self._swept = 0
@@ -80,13 +85,12 @@ class WorkQueue:
         return self._controller.next_wakeup(self._clock.now())
 
     async def _attend(self, key: GangKey) -> None:
-        began = self._clock.now()
+        processor = ProcessorTime(self._counter)
         try:
-            await self._controller.reconcile(key, began)
+            await processor.of(self._controller.reconcile(key, self._clock.now()))
         finally:
             self._under_way.discard(key)
-            ended = self._clock.now()
-            self._controller.pause(key, ended + min(max(APART, REST * (ended - began)), APART_MOST))
+            self._controller.pause(key, self._clock.now() + min(max(APART, REST * processor.used), APART_MOST))
             self._wake.set()
 
     def _wake_for(self, key: GangKey) -> None:
