@@ -12,10 +12,12 @@ from healthd.core.api import (
     ChosenCheckpoint,
     ClaimRetention,
     ClaimSource,
+    GangRef,
     JobSet,
     JobSetSpec,
     JobSetStatus,
     ObjectMeta,
+    PodGang,
     PodSpec,
     PodTemplate,
     StatefulSet,
@@ -24,7 +26,8 @@ from healthd.core.api import (
     Volume,
     VolumeMount,
 )
-from healthd.core.recovery.gang import StartHint
+from healthd.core.recovery.gang import Root, StartHint
+from healthd.gangs.adapter import GangAdapter
 from tests.builders import A_CONTAINER
 from tests.fakes import ManualClock, counting_uids
 
@@ -112,3 +115,13 @@ def a_statefulset(
         ),
         status=status or StatefulSetStatus(),
     )
+
+
+async def pod_gang(cluster: EmbeddedCluster, adapter: GangAdapter[PodGang]) -> Root:
+    """The root of the plain pods `train` as it stands, by *adapter*."""
+    gang = await cluster.get(PodGang, "train", "default")
+    root = await adapter.find(
+        cluster, GangRef(kind="PodGang", name="train", namespace="default", uid=gang.metadata.uid)
+    )
+    assert root is not None
+    return root

@@ -12,11 +12,11 @@ import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict, Forbidden, NotFound
-from healthd.core.api import Condition, GangRef, ObjectMeta, OwnerReference, Pod, PodGang, PodManifest, Workload
+from healthd.core.api import Condition, ObjectMeta, OwnerReference, Pod, PodGang, PodManifest, Workload
 from healthd.core.api.kueue import WorkloadSpec, WorkloadStatus
 from healthd.core.recovery.gang import Root
 from healthd.gangs.kinds import ALL
-from tests.gangs.builders import A_STEP, a_hint, an_empty_cluster
+from tests.gangs.builders import A_STEP, a_hint, an_empty_cluster, pod_gang
 from tests.gangs.kueue import ADMITTED, EVICTED, STOPPED, WAITS
 
 ADAPTER = ALL["PodGang"]
@@ -111,12 +111,7 @@ async def a_group(cluster: EmbeddedCluster, **workload: Any) -> Root:
 
 async def found(cluster: EmbeddedCluster) -> Root:
     """The root as it stands."""
-    gang = await cluster.get(PodGang, "train", "default")
-    root = await ADAPTER.find(
-        cluster, GangRef(kind="PodGang", name="train", namespace="default", uid=gang.metadata.uid)
-    )
-    assert root is not None
-    return root
+    return await pod_gang(cluster, ADAPTER)
 
 
 async def tend(cluster: EmbeddedCluster) -> None:

@@ -11,11 +11,11 @@ from msgspec.structs import replace as replace_struct
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict, NotFound
-from healthd.core.api import GangRef, Pod, PodGang, PodManifest
+from healthd.core.api import Pod, PodGang, PodManifest
 from healthd.core.recovery.gang import ClaimMount, Root, RootOutcome, attempt_of, index_of
 from healthd.gangs.podgang import PodGangAdapter
 from tests.builders import a_job, a_pod
-from tests.gangs.builders import A_STEP, a_hint, an_empty_cluster, mounting
+from tests.gangs.builders import A_STEP, a_hint, an_empty_cluster, mounting, pod_gang
 from tests.gangs.roots import roots_of
 
 ADAPTER = PodGangAdapter()
@@ -62,12 +62,7 @@ async def discover(cluster: EmbeddedCluster) -> Root:
 
 async def found(cluster: EmbeddedCluster) -> Root:
     """The root as it stands."""
-    gang = await cluster.get(PodGang, "train", "default")
-    root = await ADAPTER.find(
-        cluster, GangRef(kind="PodGang", name="train", namespace="default", uid=gang.metadata.uid)
-    )
-    assert root is not None
-    return root
+    return await pod_gang(cluster, ADAPTER)
 
 
 async def tend(cluster: EmbeddedCluster, root: Root | None = None) -> None:

@@ -15,27 +15,30 @@ from typing import NamedTuple
 from healthd.core.hang.work.suspects import PEERS
 
 OLD = timedelta(seconds=68)
-"""Since when a rank is suspected before anything is asked: a pause of a minute is over."""
+"""How long a rank is suspected before anything is asked: a pause of a minute is over."""
 SHOWN = timedelta(seconds=58)
-"""For how long windows have to show it before more than one answer is asked for."""
+"""For how long windows have to show that it is slow before more than one answer is asked for."""
 CLOSE = timedelta(seconds=88)
-"""Since when it is suspected then: soon it can be named."""
+"""How long it is suspected before that: soon it can be named."""
 ENDS = timedelta(seconds=125)
-"""The same when all is asked that can be named soon."""
+"""How long it is suspected when such a question ends: the newest minutes name it, or they do not."""
 LATER = timedelta(seconds=165)
-"""The same after which nothing is asked any more: what agents write anyway is enough."""
+"""How long it is suspected before nothing is asked any more: what agents write anyway is enough."""
 LATE = timedelta(seconds=275), timedelta(seconds=335)
-"""The same of a rank that is still slow, when one more answer may name it by the newest five minutes: noisy ones, and
-rank 0, which is asked about only then."""
+"""How long a rank that is still slow is suspected when one more answer may name it by the newest five minutes. That is
+for noisy ranks, and for rank 0, which is asked about only then."""
 LATE_FOR = timedelta(seconds=30)
+"""For how long after each of these it is asked about."""
 ONE_ANSWER = timedelta(seconds=6)
+"""How long agents are asked for one answer: one window of 5 s ends in it."""
 AT_LEAST = timedelta(seconds=10)
+"""How long they are asked for several, at least."""
 BETWEEN = timedelta(seconds=5)
 """After the end of a question, before the next one."""
 AGAIN = timedelta(seconds=12)
-"""After a question for one answer about a rank, before the next one about it."""
+"""After a question for one answer about a rank, before the next one about it: until `ENDS`."""
 AGAIN_LATER = timedelta(seconds=30)
-"""The same after `ENDS`."""
+"""And after that."""
 ASKED = 16
 """Agents at most. More peers tell no more of one rank."""
 AN_HOUR = timedelta(hours=1)
