@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -182,14 +182,14 @@ class DescribedAdapter(GangAdapter[CustomObject]):
         """Suspend it, or set 0 replicas and note how many there were, in one write."""
         if self.description.pod_version:
             root = await self._raise_version(cluster, root)
-        notes = {**stop_notes(root, recovery), **self._asked(_STOP)}
+        notes = stop_notes(root, recovery)
         patch = self._switch.suspending(True)
         if self.description.replicas:
             obj = await cluster.get(self.kind, root.ref.name, root.ref.namespace)
             whole = _whole(obj)
             notes[ANNOTATION_REPLICAS] = self._switch.note(obj.metadata, whole)
             patch = {"spec": changes(obj.spec, self._switch.stopped(whole)["spec"])}
-        await self.patch(cluster, root, {"metadata": {"annotations": notes}, **patch})
+        await self._switch_over(cluster, root, notes, patch, asks_for=_STOP)
 
     async def start(self, cluster: Cluster, root: Root, hint: StartHint) -> None:
         """
@@ -207,10 +207,10 @@ class DescribedAdapter(GangAdapter[CustomObject]):
         if (members := root.elastic_members(hint.placement)) not in (None, root.elastic and root.elastic.members):
             resize(self._parts(new), members)
         spec = changes(obj.spec, merged(new, self._switch.suspending(False))["spec"])
-        notes = {**start_notes(hint), **self._asked(_START)}
+        notes: dict[str, str | None] = {**start_notes(hint)}
         if self.description.replicas:
             notes[ANNOTATION_REPLICAS] = None
-        await self.patch(cluster, root, {"metadata": {"annotations": notes}, "spec": spec})
+        await self._switch_over(cluster, root, notes, {"spec": spec}, asks_for=_START)
 
     async def maintain(self, cluster: Cluster, root: Root, pods: Sequence[Pod]) -> None:  # noqa: ARG002 - protocol
         """Make the change at which its controller acts. It removes what asks for it, so it is made once."""
@@ -218,9 +218,16 @@ class DescribedAdapter(GangAdapter[CustomObject]):
             with suppress(Invalid, Forbidden):  # the controller acts a little later then
                 await self.patch(cluster, root, {"metadata": {"annotations": {ANNOTATION_AWAITS_OPERATOR: None}}})
 
-    def _asked(self, what: str) -> dict[str, str]:
-        """The note that its controller has yet to notice *what*, where that matters."""
-        return {ANNOTATION_AWAITS_OPERATOR: what} if self._noticed_stop else {}
+    async def _switch_over(
+        self, cluster: Cluster, root: Root, notes: Mapping[str, str | None], patch: Json, *, asks_for: str
+    ) -> None:
+        """In one write, with the note that its controller has yet to notice it, where that matters."""
+        if self._noticed_stop:
+            noted = {"metadata": {"annotations": {**notes, ANNOTATION_AWAITS_OPERATOR: asks_for}}, **patch}
+            with suppress(Forbidden):  # an admission policy of an older healthd knows no such note
+                await self.patch(cluster, root, noted)
+                return
+        await self.patch(cluster, root, {"metadata": {"annotations": notes}, **patch})
 
     async def _raise_version(self, cluster: Cluster, root: Root) -> Root:
         """Let the controller take no notice of how the present pods end. *root* as it is then. Raises Conflict."""

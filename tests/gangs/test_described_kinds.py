@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
+from healthd.cluster.port import Forbidden
 from healthd.core.api import JobManifest, ObjectMeta, OwnerReference, Pod
 from healthd.core.recovery.gang import Root, RootOutcome, index_of
 from healthd.gangs.kinds import ALL, SHIPPED
@@ -179,6 +180,26 @@ async def test_a_stop_that_kuberay_noticed_while_no_controller_looked_is_followe
     await reports(cluster, await now(cluster, "RayCluster"), conditions(RayClusterSuspended="False"))
 
     assert (before, await touches(cluster)) == (0, 1)
+
+
+async def test_beside_older_policies_a_raycluster_is_stopped_and_started_at_the_pace_of_its_operator(
+    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch = cluster.patch
+
+    async def refuses_the_note(kind: Any, name: str, body: Any, **how: Any) -> Any:
+        if body.get("metadata", {}).get("annotations", {}).get("healthd.dev/awaits-operator"):
+            raise Forbidden("of its annotations the controller may change its own alone")
+        return await patch(kind, name, body, **how)
+
+    monkeypatch.setattr(cluster, "patch", refuses_the_note)
+    await a_gang(cluster, "RayCluster")
+    await adapter_of("RayCluster").stop(cluster, await found(cluster, "RayCluster"), "train-1")
+    await reports(cluster, await now(cluster, "RayCluster"), says_stopped("RayCluster"))
+    stopped = await found(cluster, "RayCluster")
+    await adapter_of("RayCluster").start(cluster, stopped, a_hint(checkpoint=A_STEP))
+
+    assert (stopped.stopped_by, (await found(cluster, "RayCluster")).suspended) == ("train-1", False)
 
 
 @pytest.mark.parametrize("asked", [None, "stop", "start", "junk"])
