@@ -149,6 +149,7 @@ class Observer:
             last_activity=self._activity.last(view.pods),
             last_work=self._activity.last_work(view.pods),
             usual_work=self._activity.usual_work(view.pods),
+            inactive_for=self._activity.inactive_for(view.pods),
             silence=sampled or to_restart_for(view.root, silence, self._hang),
             sign_on=foreign_signs.reader(view.nodes, self._foreign, now),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from healthd.core.api import ChosenCheckpoint, Pod, Recovery, RejectedCheckpoint
@@ -66,6 +66,10 @@ class Activity(Protocol):
         """When any of *pods* last worked as it usually does, by its rhythm; None when this is not known."""
         ...
 
+    def inactive_for(self, pods: Sequence[Pod]) -> timedelta | None:
+        """For how long all of *pods* have hung and done next to nothing; None when they do not, or it is not known."""
+        ...
+
     def silence(self, pods: Sequence[Pod]) -> Silence | None:
         """The silence of the gang of *pods*, if it hangs and is to be restarted for that; None also when unknown."""
         ...
@@ -110,6 +114,10 @@ class NoActivity:
         return None
 
     def usual_work(self, pods: Sequence[Pod]) -> datetime | None:  # noqa: ARG002 - the protocol's signature
+        """None."""
+        return None
+
+    def inactive_for(self, pods: Sequence[Pod]) -> timedelta | None:  # noqa: ARG002 - the protocol's signature
         """None."""
         return None
 

@@ -16,12 +16,12 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Unavailable
 from healthd.controller.cache.cluster_state import ClusterState, GangKey, ObjectKey
 from healthd.controller.dependencies import ReconcilerDependencies
+from healthd.controller.ports import NoActivity
 from healthd.controller.reconciler import Reconciler
 from healthd.controller.schedule import RETRY, RETRY_MOST
 from healthd.controller.workqueue import APART, APART_MOST, WorkQueue
 from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_RESTART, GangRef, Pod, Recovery
 from healthd.core.config import Config
-from healthd.core.hang.silence import Silence
 from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
@@ -53,7 +53,7 @@ class Stores:
         raise AssertionError("nothing is recovered here")
 
 
-class Senses:
+class Senses(NoActivity):
     """Signs of life, and what comes in the way of them."""
 
     def __init__(self) -> None:
@@ -64,15 +64,6 @@ class Senses:
         self.asked += 1
         if self.trouble is not None:
             raise self.trouble
-        return None
-
-    def last_work(self, pods: Sequence[Pod]) -> datetime | None:
-        return None
-
-    def usual_work(self, pods: Sequence[Pod]) -> datetime | None:
-        return None
-
-    def silence(self, pods: Sequence[Pod]) -> Silence | None:
         return None
 
 

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from healthd.clock import Clock
+from healthd.controller.ports import NoActivity
 from healthd.core.api import Pod
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.config import BreakerPolicy, HangPolicy, RecoveryPolicy
-from healthd.core.hang.silence import Silence
 from healthd.core.recovery.gang import WitnessReport
 from healthd.core.recovery.phases.stopping import BAD_STATE
 from tests.scenarios.scenario import Scenario
@@ -229,7 +229,7 @@ async def test_without_visible_steps_a_while_of_running_counts_as_recovered() ->
     assert "its steps cannot be seen" in recovery.status.message
 
 
-class Idle:
+class Idle(NoActivity):
     """Members that never say or do anything but start."""
 
     def __init__(self, clock: Clock) -> None:
@@ -240,12 +240,6 @@ class Idle:
 
     def last_work(self, pods: Sequence[Pod]) -> datetime | None:
         return self.last(pods)
-
-    def usual_work(self, pods: Sequence[Pod]) -> datetime | None:
-        return None
-
-    def silence(self, pods: Sequence[Pod]) -> Silence | None:
-        return None
 
 
 @pytest.mark.slow
@@ -264,7 +258,7 @@ async def test_a_gang_that_waits_for_ever_before_its_first_step_is_restarted() -
     assert "hang.first_step" in recovery.spec.cause.message
 
 
-class AlwaysBusy:
+class AlwaysBusy(NoActivity):
     """Members that say something all the time."""
 
     def __init__(self, clock: Clock) -> None:
@@ -275,12 +269,6 @@ class AlwaysBusy:
 
     def last_work(self, pods: Sequence[Pod]) -> datetime | None:
         return self.last(pods)
-
-    def usual_work(self, pods: Sequence[Pod]) -> datetime | None:
-        return None
-
-    def silence(self, pods: Sequence[Pod]) -> Silence | None:
-        return None
 
 
 @pytest.mark.slow

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
 from healthd.clock import Clock
+from healthd.controller.ports import NoActivity
 from healthd.core.api import HangSuspect, Pod
 from healthd.core.api.model import CauseKind, Hold, Phase
 from healthd.core.config import HangPolicy
@@ -18,7 +19,7 @@ from healthd.core.recovery.gang import attempt_of
 from tests.scenarios.scenario import Scenario
 
 
-class Watched:
+class Watched(NoActivity):
     """Members that are seen to hang in the attempts *hangs*, with the *suspects* of the vote."""
 
     def __init__(self, clock: Clock) -> None:
@@ -26,15 +27,6 @@ class Watched:
         self.suspects: tuple[HangSuspect, ...] = ()
         self.worked = 3600.0
         self._clock = clock
-
-    def last(self, pods: Sequence[Pod]) -> datetime | None:
-        return None
-
-    def last_work(self, pods: Sequence[Pod]) -> datetime | None:
-        return None
-
-    def usual_work(self, pods: Sequence[Pod]) -> datetime | None:
-        return None
 
     def silence(self, pods: Sequence[Pod]) -> Silence | None:
         if max(map(attempt_of, pods), default=0) not in self.hangs:

@@ -206,7 +206,10 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
             "the others and compiling are not the gang's rhythm. While its rhythm is not known yet, a gang hangs when "
             "for so long no rank printed anything or used a processor, as in an `init_process_group` that never "
             "returns; at least `floor`. Only `healthd run` sees that; on Kubernetes it is not detected. Also allowed "
-            "later, while a rank is seen to work as usual, as in a first long evaluation."
+            "later, while a rank is seen to work as usual, as in a first long evaluation. And for so long output "
+            "counts as a sign of life in `healthd run` while all ranks hang and do next to nothing else; for four "
+            "times as long before the first save after a restart. So make it longer than an evaluation that prints its "
+            "progress and in which every rank only waits for its GPU."
         ),
     ] = timedelta(minutes=30)
     silence: Annotated[

@@ -21,7 +21,7 @@ from healthd.core.recovery.gang import GangView, Root, RootOutcome, deletion_ask
 from healthd.core.recovery.hangs.gang_silence import a_rank_works
 from healthd.core.recovery.hangs.suspicion import hang_cause
 from healthd.core.recovery.nodes.foreign_signs import Effect, Sign
-from healthd.core.recovery.progress import NO_PROGRESS, has_rhythm, is_past_waiting, silence_allowed
+from healthd.core.recovery.progress import NO_PROGRESS, has_rhythm, is_past_waiting, output_allowed, silence_allowed
 from healthd.core.recovery.terms import Terms
 
 LATE = 2.0
@@ -324,52 +324,92 @@ def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datet
 
     Silent members are believed once the gang has saved a few times: by then its usual pauses are known. Most silences
     end by themselves, so they have to last.
-
-    While a member works as usual, the first evaluation or export may take as long as the first steps. Not longer: a
-    member that is caught in a loop may look the same.
     """
     root = view.root
     if root is None or not policy.enabled or len(present) < root.world:
         return None
     if {pod.status.phase for pod in present} - {"Succeeded"} != {"Running"}:
         return None
-    silence = view.silence if has_rhythm(root.progress) else None
+    is_known = has_rhythm(root.progress)
+    silence = view.silence if is_known else None
     if silence is not None and is_past_waiting(silence, root.progress, policy, root.attempt, now):
         return hang_cause(silence, root.progress.step, view.terms, now)
-    allowed, is_known = silence_allowed(root.progress, policy, root.attempt), has_rhythm(root.progress)
-    signs = [root.progress.at, view.last_activity, root.started_at]
-    if not is_known:
-        # It may save for the first time in hours, and print nothing until then. Only one sign shows that it hangs: it
-        # does nothing at all, where that can be observed.
-        signs += [view.last_work]
-    seen = max((sign for sign in signs if sign is not None), default=None)
-    if seen is None or (not is_known and view.last_work is None) or now - seen <= allowed:
+    overdue = _overdue_step if is_known else _overdue_first_steps
+    message = overdue(view, root, policy, now)
+    if not message:
         return None
-    works = is_known and _works(view, now)
-    allowed = max(allowed, policy.first_step) if works else allowed
-    if now - seen <= allowed:
-        return None
-    message = _without_a_step(view.terms, now - seen, allowed, is_known=is_known, works=works)
     if view.silence is None:
         return Cause(kind=CauseKind.HANG, message=message, at=now)
     known = hang_cause(view.silence, root.progress.step, view.terms, now)
     return replace(known, message=f"{message}; {known.message}")
 
 
+def _overdue_first_steps(view: GangView, root: Root, policy: HangPolicy, now: datetime) -> str:
+    """
+    Why the first steps of *root* will not come, for a person; empty: they may.
+
+    It may save for the first time in hours, and print nothing until then. Only one sign shows that it hangs: it does
+    nothing at all, where that can be observed.
+    """
+    allowed = silence_allowed(root.progress, policy, root.attempt)
+    seen = _last(root.progress.at, view.last_activity, root.started_at, view.last_work)
+    if seen is None or view.last_work is None or now - seen <= allowed:
+        return ""
+    return (
+        f"no rank has printed or done anything for {_seconds(now - seen)}, more than the {_seconds(allowed)} that a "
+        f"{view.terms.gang} may take for its first steps (hang.first_step): they wait for each other, or for something "
+        "that never comes"
+    )
+
+
+def _overdue_step(view: GangView, root: Root, policy: HangPolicy, now: datetime) -> str:
+    """
+    Why the next step of *root*, whose rhythm is known, will not come, for a person; empty: it may.
+
+    While a member works as usual, the first evaluation or export may take as long as the first steps. Not longer: a
+    member that is caught in a loop may look the same.
+    """
+    allowed = silence_allowed(root.progress, policy, root.attempt)
+    seen = _last(root.progress.at, view.last_activity, root.started_at)
+    if seen is None:
+        return ""
+    if now - seen <= allowed:
+        return _only_prints(view, root, policy, now)
+    lasted = _seconds(now - seen)
+    if not _works(view, now):
+        most = f"the {_seconds(allowed)} that its own rhythm allows"
+        return f"no new step and no sign of life for {lasted}, more than {most}"
+    allowed = max(allowed, policy.first_step)
+    if now - seen <= allowed:
+        return ""
+    return f"no new step for {lasted}, more than {_seconds(allowed)}, though a {view.terms.member} works as usual"
+
+
+def _only_prints(view: GangView, root: Root, policy: HangPolicy, now: datetime) -> str:
+    """
+    Why output does not show that *root* lives, for a person; empty: it does.
+
+    It does for any time, unless all members do next to nothing else: they may print only that they try again.
+    """
+    allowed, inactive = output_allowed(root.progress, policy, root.attempt), view.inactive_for
+    seen = _last(root.progress.at, root.started_at)
+    if inactive is None or inactive <= allowed or seen is None or now - seen <= allowed:
+        return ""
+    return (
+        f"no new step for {_seconds(now - seen)}, and hardly anything but output for {_seconds(inactive)}, more than "
+        f"the {_seconds(allowed)} for which that is a sign of life"
+    )
+
+
+def _last(*signs: datetime | None) -> datetime | None:
+    return max((sign for sign in signs if sign is not None), default=None)
+
+
+def _seconds(span: timedelta) -> str:
+    return f"{span.total_seconds():.0f} s"
+
+
 def _works(view: GangView, now: datetime) -> bool:
     """Whether a member works as usual, by its samples here or by what the agent of its node publishes."""
     works_here = view.usual_work is not None and now - view.usual_work <= WORKED_LATELY
     return works_here or a_rank_works(view, now)
-
-
-def _without_a_step(terms: Terms, silent: timedelta, allowed: timedelta, *, is_known: bool, works: bool) -> str:
-    """*is_known*: the rhythm of the steps; *works*: a member works as usual."""
-    lasted, most = f"{silent.total_seconds():.0f} s", f"{allowed.total_seconds():.0f} s"
-    if not is_known:
-        return (
-            f"no rank has printed or done anything for {lasted}, more than the {most} that a {terms.gang} may take for "
-            "its first steps (hang.first_step): they wait for each other, or for something that never comes"
-        )
-    if works:
-        return f"no new step for {lasted}, more than {most}, though a {terms.member} works as usual"
-    return f"no new step and no sign of life for {lasted}, more than the {most} that its own rhythm allows"

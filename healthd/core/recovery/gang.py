@@ -399,6 +399,8 @@ class GangView(msgspec.Struct, frozen=True, kw_only=True):
     """When a member was last observed to use a processor, usefully or not; None: unknown."""
     usual_work: datetime | None = None
     """When a member was last observed to work as it usually does, and not only to poll; None: unknown."""
+    inactive_for: timedelta | None = None
+    """For how long every member has hung and done next to nothing; None: not so, or unknown."""
     silence: Silence | None = None
     """What its members use each second shows that it hangs, and it is to be restarted for that."""
     slow: Sequence[Straggler] = ()

@@ -78,6 +78,17 @@ def silence_allowed(progress: Progress, policy: HangPolicy, attempt: int) -> tim
     return allowed if progress.attempt == attempt else max(allowed, policy.first_step)
 
 
+AGAIN = 4
+"""Times as long as elsewhere output holds up a restart before the first save of an attempt. Had the restart before been
+wrong, for an evaluation that only prints, the same evaluation would come again there."""
+
+
+def output_allowed(progress: Progress, policy: HangPolicy, attempt: int) -> timedelta:
+    """How long output of *attempt* is a sign of life while all its members do next to nothing else."""
+    times = 1 if progress.attempt == attempt else AGAIN
+    return max(silence_allowed(progress, policy, attempt), times * policy.first_step)
+
+
 ENOUGH_WITNESSES = 2
 """Independent witnesses who name a rank."""
 WORKED_BEFORE = 12

@@ -19,6 +19,7 @@ from healthd.clock import Clock
 from healthd.core.api import HangSuspect, Pod
 from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.history import ActivityHistory, history_of
+from healthd.core.hang.inactivity import Inactivity
 from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import GangRhythm, Silence
 from healthd.core.hang.suspects.evidence import Activity
@@ -65,6 +66,7 @@ class HangWatch:
         self.rhythm = GangRhythm()
         self.silence: Silence | None = None
         """The present silence, as it was first seen."""
+        self.inactivity = Inactivity()
         self._policy = policy
         self._clock = clock
         self._running = running
@@ -127,6 +129,7 @@ class HangWatch:
         silence = self.rhythm.observe(self._sample(ranks), now, saves=saved != before)
         if self.rhythm.is_known and not was_known:
             log.info("run.rhythm_known", period=self.rhythm.period, attempt=self._attempt)
+        self.inactivity.observe(self.rhythm, hangs=silence is not None)
         if silence is None:
             await self._over(now)
         elif self.silence is None:
@@ -138,6 +141,7 @@ class HangWatch:
 
     async def _restart(self, now: datetime) -> None:
         self.rhythm.restart()
+        self.inactivity.observe(self.rhythm, hangs=False)
         if self._stragglers is not None:
             await self._stragglers.restart(now)
 
@@ -188,6 +192,10 @@ class RankActivity:
         members = self._watch.rhythm.members.values()
         known = (member for member in members if member.rhythm is not None and member.rhythm.shows_polling)
         return max((member.last_active for member in known), default=None)
+
+    def inactive_for(self, pods: Sequence[Pod]) -> timedelta | None:  # noqa: ARG002 - one gang runs here
+        """For how long every rank has done next to nothing. None while one works, or that is not known."""
+        return self._watch.inactivity.lasts
 
     def silence(self, pods: Sequence[Pod]) -> Silence | None:  # noqa: ARG002 - one gang runs here
         """The present silence, where the gang is to be restarted for it: once its witnesses have been asked."""

@@ -253,7 +253,7 @@ class RunLog:
 
     async def _way_out_of_hang(self, silence: Silence, policy: HangPolicy) -> str:
         if policy.silence is not SilenceMode.RESTART:
-            return f"nothing is done about it; `{self._explain}` shows it, and --hang restart restarts"
+            return f"nothing is done about it yet; `{self._explain}` shows it, and --hang restart restarts"
         try:
             root = read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE))
         except ClusterError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -289,6 +290,8 @@ def test_other_silence_is_not(root: Root, sign: datetime | None) -> None:
 
 
 AN_HOUR_AGO = NOW - timedelta(hours=1)
+THREE_HOURS_AGO = NOW - timedelta(hours=3)
+HUNG = a_root(progress=Progress(step=9, at=THREE_HOURS_AGO, intervals=[60, 60, 60]))
 NODES = {name: a_node(name) for name in ("node-0", "node-1")}
 
 
@@ -338,6 +341,58 @@ def test_a_gang_of_which_a_member_works_as_usual_has_as_long_as_for_its_first_st
     progress = Progress(step=9, at=NOW - timedelta(minutes=minutes), intervals=[60, 60, 60])
 
     assert kinds(a_member(0), a_member(1), root=a_root(progress=progress), usual_work=NOW - worked) == found
+
+
+def printing(root: Root, inactive: timedelta | None) -> list[Cause]:
+    """The faults of a gang that has printed just now, and done next to nothing else for so long."""
+    pods = (a_member(0, attempt=root.attempt), a_member(1, attempt=root.attempt))
+    view = GangView(root=root, pods=pods, nodes=NODES, last_activity=NOW, inactive_for=inactive)
+    return find_faults(view, HANG, NOW)
+
+
+STARTED = dataclasses.replace(HUNG, started_at=NOW - timedelta(minutes=29))
+RESTARTED = dataclasses.replace(HUNG, attempt=1, started_at=THREE_HOURS_AGO)
+
+
+@pytest.mark.parametrize(
+    ("root", "minutes", "hangs"),
+    [
+        pytest.param(HUNG, None, False, id="it works, or nothing speaks against its output"),
+        pytest.param(HUNG, 30, False, id="a long evaluation"),
+        pytest.param(HUNG, 31, True, id="it only prints that it tries again"),
+        pytest.param(STARTED, 31, False, id="it has just started"),
+        pytest.param(SILENT, 31, False, id="it saved meanwhile"),
+        pytest.param(RESTARTED, 31, False, id="the same evaluation again, after a restart"),
+        pytest.param(RESTARTED, 121, True, id="the same hang again, after a restart"),
+        pytest.param(a_root(started_at=THREE_HOURS_AGO), 170, False, id="how often it saves is not known"),
+    ],
+)
+def test_output_of_a_gang_that_does_next_to_nothing_else_is_a_sign_of_life_for_half_an_hour(
+    root: Root, minutes: int | None, hangs: bool
+) -> None:
+    faults = printing(root, None if minutes is None else timedelta(minutes=minutes))
+
+    assert bool(faults) is hangs
+
+
+def test_the_cause_says_that_it_only_printed() -> None:
+    (cause,) = printing(HUNG, timedelta(minutes=31))
+
+    assert cause.message == (
+        "no new step for 10800 s, and hardly anything but output for 1860 s, more than the 1800 s for which that is a "
+        "sign of life"
+    )
+
+
+def test_a_gang_that_printed_once_in_a_hang_is_restarted_after_its_usual_time() -> None:
+    view = GangView(
+        root=HUNG, pods=(a_member(0), a_member(1)), nodes=NODES, last_activity=NOW - timedelta(minutes=11),
+        inactive_for=timedelta(minutes=15),
+    )  # fmt: skip
+
+    assert [cause.message for cause in find_faults(view, HANG, NOW)] == [
+        "no new step and no sign of life for 660 s, more than the 600 s that its own rhythm allows"
+    ]
 
 
 BEGUN = NOW - timedelta(minutes=40)

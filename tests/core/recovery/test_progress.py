@@ -5,7 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 from healthd.core.config import HangPolicy
-from healthd.core.recovery.progress import KEPT_INTERVALS, NO_PROGRESS, Progress, advance, silence_allowed
+from healthd.core.recovery.progress import (
+    KEPT_INTERVALS,
+    NO_PROGRESS,
+    Progress,
+    advance,
+    output_allowed,
+    silence_allowed,
+)
 from tests.fakes import START
 
 POLICY = HangPolicy(factor=5, floor=timedelta(minutes=1))
@@ -64,3 +71,15 @@ def test_a_new_attempt_has_its_start_up_before_its_first_step() -> None:
 
     assert silence_allowed(seen_again, POLICY, 1) == POLICY.first_step
     assert silence_allowed(steps(400, attempt=1, start=known), POLICY, 1) == timedelta(seconds=200)
+
+
+def test_output_alone_counts_for_as_long_as_the_first_steps_may_take() -> None:
+    assert output_allowed(steps(0, 10, 20, 60), POLICY, 0) == POLICY.first_step
+    assert output_allowed(steps(0, 1000, 2000, 3000), POLICY, 0) == timedelta(seconds=5000)
+
+
+def test_after_a_restart_it_counts_for_longer_until_a_save() -> None:
+    known = steps(0, 10, 20, 60)
+
+    assert output_allowed(known, POLICY, 1) == 4 * POLICY.first_step
+    assert output_allowed(steps(400, attempt=1, start=known), POLICY, 1) == POLICY.first_step

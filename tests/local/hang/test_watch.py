@@ -199,6 +199,22 @@ async def test_ranks_that_only_use_a_processor_may_poll_so_it_is_not_known_wheth
     assert run.activity().usual_work([]) is None
 
 
+async def test_the_controller_knows_for_how_long_ranks_that_hang_have_done_next_to_nothing() -> None:
+    run = await hung()
+    at_first = run.activity().inactive_for([])
+    await run.go_on(300)
+
+    assert (at_first, run.activity().inactive_for([])) == (timedelta(0), timedelta(minutes=5))
+
+
+async def test_ranks_of_a_new_attempt_have_done_so_for_no_time() -> None:
+    run = await hung()
+    run.ranks = [rank._replace(uid=f"{rank.uid}-again", attempt=1) for rank in run.ranks]
+    await run.go_on(1)
+
+    assert run.activity().inactive_for([]) is None
+
+
 STATES = (TaskState.SLEEPING, TaskState.STOPPED, TaskState.SLEEPING)
 RESTARTS = HangPolicy(silence=SilenceMode.RESTART)
 
