@@ -23,11 +23,12 @@ from healthd.agent.judge import NodeFacts
 from healthd.agent.listen import Listener, common_cursor
 from healthd.agent.node_view import WatchedNode
 from healthd.agent.probing import Poll, Probe, Prober
-from healthd.agent.rhythms import AskProcesses, RhythmSampler, SettledRhythms, Usages, ask_none
+from healthd.agent.rhythms import AskProcesses, ReadGpus, RhythmSampler, SettledRhythms, Usages, ask_none
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_when_woken
 from healthd.cluster.port import Cluster, ClusterError, Unusable
 from healthd.core.api import Device, KernelLogCursor, Nic, PodRhythm
+from healthd.core.api.health import GPUS
 from healthd.core.backoff import Backoff, Jitter
 from healthd.core.config import Config
 from healthd.core.config.gangs import StragglerMode
@@ -36,6 +37,7 @@ from healthd.core.diagnosis.klog import parse_message
 from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.tables import rules_of
 from healthd.core.diagnosis.xid import judge
+from healthd.core.hang.gpus import GpuUses
 from healthd.core.node.pod_liveness import PodTasks
 from healthd.core.node.reporting import quiet_pods
 from healthd.probes.errors import CannotRead
@@ -86,6 +88,8 @@ class NodeSources:
     """What the pods use. None: their rhythm is not learned."""
     ask_processes: AskProcesses = ask_none
     """What the processes of quiet pods do, where the component `hang-evidence` says it."""
+    read_gpus: ReadGpus = GpuUses
+    """How much the GPUs are used."""
     read_nics: Callable[[], Sequence[Nic]] = tuple
     """Raises OSError."""
     make_probes: Callable[[Sequence[Device], Sequence[Nic]], Sequence[Probe]] = no_probes
@@ -206,11 +210,11 @@ class AgentDaemon:
             read=lambda _: self._sources.read_pods(),
             ingest=self._ingest_pods,
         )
-        if self._sources.pod_usages is None:
+        usages, ask, read_gpus = self._sources.pod_usages, self._sources.ask_processes, self._sources.read_gpus
+        if usages is None:
             return [pods]
         with_work = self._config.hang.enabled and self._config.hang.stragglers is not StragglerMode.IGNORE
-        usages, ask = self._sources.pod_usages, self._sources.ask_processes
-        sampler = RhythmSampler(usages, ask, self._jitter, with_work=with_work)
+        sampler = RhythmSampler(usages, ask, self._jitter, read_gpus=read_gpus, with_work=with_work)
         rhythms = Poll(
             name="rhythms",
             every=lambda: sampler.every,
@@ -273,8 +277,9 @@ class AgentDaemon:
         self._rhythms_trouble = trouble
         now = self._clock.now()
         known = self._rhythms.ingest(rhythms or (), now)
-        self.metrics.pods_sampled.set(len(known))
-        self.metrics.pods_silent.set(len(quiet_pods(known)))
+        pods = [rhythm for rhythm in known if rhythm.uid != GPUS]
+        self.metrics.pods_sampled.set(len(pods))
+        self.metrics.pods_silent.set(len(quiet_pods(pods)))
         if self._state.ingest_rhythms(known, now):
             self._wake.set()
 

@@ -1,5 +1,5 @@
 """
-The rhythm of the pods of this node: sampled each second, and handed on for the report.
+The rhythm of the pods of this node, and of its GPUs: sampled each second, and handed on for the report.
 
 A pod that falls silent, or works again, is what others act on, so it is reported soon. But a gang falls silent on all
 its nodes in the same second: each agent waits a moment of its own, and then reports all its pods with one write.
@@ -14,6 +14,7 @@ from typing import Protocol
 from healthd.core.api import PodRhythm
 from healthd.core.api.health import PodProcess
 from healthd.core.backoff import Jitter, no_jitter
+from healthd.core.hang.gpus import GpuRhythms, GpuUses
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
 from healthd.core.node.reporting import quiet_pods
@@ -49,30 +50,44 @@ def ask_none(uids: Collection[str]) -> Mapping[str, PodProcess]:  # noqa: ARG001
     return {}
 
 
+ReadGpus = Callable[[datetime], GpuUses]
+"""How much the GPUs of the node were used so far. It is called with the time, blocks for no driver, raises nothing."""
+
+
 class RhythmSampler:
     """
-    Samples the pods that are busy enough. Its calls block and come from one thread at a time.
+    Samples the pods that are busy enough, and the GPUs. Its calls block and come from one thread at a time.
 
     *with_work*: their work is published, too, for the comparison with others of their gang.
     """
 
     def __init__(
-        self, usages: Usages, ask: AskProcesses = ask_none, jitter: Jitter = no_jitter, *, with_work: bool = True
+        self,
+        usages: Usages,
+        ask: AskProcesses = ask_none,
+        jitter: Jitter = no_jitter,
+        *,
+        read_gpus: ReadGpus = GpuUses,
+        with_work: bool = True,
     ) -> None:
         self._usages = usages
         self._ask = ask
+        self._read_gpus = read_gpus
         self._rhythms = PodRhythms(late=WITHIN * jitter() if with_work else None)
+        self._gpus = GpuRhythms()
         self._chosen_at: datetime | None = None
+        self._read: tuple[Sequence[PodRhythm], PodRhythm | None] = ((), None)
+        self._published: Sequence[PodRhythm] = ()
 
     @property
     def every(self) -> timedelta:
         """How soon to read again."""
-        return SAMPLE_EVERY if self._rhythms.sampled else CHOOSE_EVERY
+        return SAMPLE_EVERY if self._rhythms.sampled or self._gpus.are_used else CHOOSE_EVERY
 
     def read(self, now: datetime, *, finely: bool = False) -> Sequence[PodRhythm]:
         """
-        The pods whose rhythm is known; the same list object again when nothing changed. *finely*: with the newest
-        minutes of their work in short windows, which the controller asks for.
+        The pods whose rhythm is known, and the GPUs; the same list object again when nothing changed. *finely*: with
+        the newest minutes of their work in short windows, which the controller asks for.
         """
         if self._chosen_at is None or not timedelta(0) <= now - self._chosen_at < CHOOSE_EVERY - SAMPLE_EVERY / 2:
             self._chosen_at = now
@@ -80,7 +95,13 @@ class RhythmSampler:
         self._rhythms.observe(self._usages.read(self._rhythms.sampled), now, finely=finely)
         if quiet := self._rhythms.to_look_at:
             self._rhythms.look_at(self._usages.stalls(quiet), self._ask(quiet))
-        return self._rhythms.published()
+        self._gpus.observe(self._read_gpus(now))
+        pods = self._rhythms.published()
+        gpus = self._gpus.published(now, a_pod_is_quiet=bool(quiet_pods(pods)))
+        if pods is not self._read[0] or gpus != self._read[1]:
+            self._read = (pods, gpus)
+            self._published = [*pods, gpus] if gpus is not None else pods
+        return self._published
 
 
 class SettledRhythms:

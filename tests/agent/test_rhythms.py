@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from healthd.agent.rhythms import AGAIN_AFTER, WITHIN, RhythmSampler, SettledRhythms
 from healthd.core.api import PodRhythm
-from healthd.core.api.health import MemberState, PodActivity
+from healthd.core.api.health import GPUS, MemberState, PodActivity
+from healthd.core.hang.gpus import GpuUse, GpuUses
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY
 from healthd.core.hang.samples import Stall, Usage
 from tests.fakes import START
@@ -170,3 +171,43 @@ def test_pods_that_fall_silent_one_after_the_other_are_handed_on_in_groups() -> 
         before = after
 
     assert changes <= 60 / AGAIN_AFTER.total_seconds()
+
+
+class GpuMachine(Machine):
+    """The rank hardly uses a processor: its GPU does the work."""
+
+    def processor_times(self) -> Mapping[str, float]:
+        """None of its pods is busy."""
+        return {"rank": 0.0}
+
+    def read_gpus(self, now: datetime) -> GpuUses:
+        """Its one GPU, half of the memory of which is used while it works. Kernels run all the time."""
+        return GpuUses(now, {"gpu": GpuUse(self.used.cpu / 2, (now - START).total_seconds(), 7e9)})
+
+
+def test_gpus_are_sampled_each_second_once_they_work_though_no_pod_is_busy() -> None:
+    machine = GpuMachine()
+    sampler = RhythmSampler(machine, read_gpus=machine.read_gpus)
+    while not (rhythms := machine.turn(sampler)):
+        assert machine.now < START + timedelta(minutes=3)
+    machine.works = False
+    hung = machine.now
+    while rhythms[0].state is MemberState.WORKING:
+        rhythms = machine.turn(sampler)
+
+    assert ([each.uid for each in rhythms], sampler.every) == ([GPUS], SAMPLE_EVERY)
+    assert machine.now - hung <= timedelta(seconds=15)
+    assert rhythms[0].activity == PodActivity(gpu_utilisation=100)
+
+
+def test_gpus_are_listed_after_the_pods_and_the_list_stays_the_same_while_nothing_changes() -> None:
+    machine = Machine()
+    sampler = RhythmSampler(machine, read_gpus=lambda now: GpuUses(now, {"gpu": GpuUse(machine.used.cpu / 2, 0, 7e9)}))
+    for _ in range(300):
+        rhythms = machine.turn(sampler)
+    machine.works = False
+    for _ in range(30):
+        rhythms = machine.turn(sampler)
+
+    assert [(each.uid, each.state) for each in rhythms] == [("rank", MemberState.SILENT), (GPUS, MemberState.SILENT)]
+    assert machine.turn(sampler) is rhythms

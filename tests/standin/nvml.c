@@ -311,6 +311,35 @@ ONE(nvmlDeviceGetMaxMigDeviceCount, 7)
 TWO(nvmlDeviceGetMigMode, 0, 0)
 TWO(nvmlDeviceGetGspFirmwareMode, 1, 1)
 
+typedef struct {
+    u32 gpu, memory;
+} utilization;
+
+int nvmlDeviceGetUtilizationRates(gpu_t gpu, utilization *into)
+{
+    double number[2] = {0, 0};
+    ASK(nvmlDeviceGetUtilizationRates)
+    values("nvmlDeviceGetUtilizationRates", number_of(gpu), 2, number);
+    into->gpu = number[0];
+    into->memory = number[1];
+    return OK;
+}
+
+typedef struct {
+    u64 total, free, used;
+} memory_info;
+
+int nvmlDeviceGetMemoryInfo(gpu_t gpu, memory_info *into)
+{
+    double number[1] = {630e6};
+    ASK(nvmlDeviceGetMemoryInfo)
+    values("nvmlDeviceGetMemoryInfo", number_of(gpu), 1, number);
+    into->total = 85e9;
+    into->used = number[0];
+    into->free = into->total - into->used;
+    return OK;
+}
+
 int nvmlDeviceGetMigDeviceHandleByIndex(gpu_t gpu, u32 index, gpu_t *instance)
 {
     double number[1] = {0};

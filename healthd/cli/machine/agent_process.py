@@ -21,12 +21,14 @@ import structlog
 from healthd.agent.daemon import AgentDaemon, NodeSources
 from healthd.agent.pod_witness import ask_processes
 from healthd.agent.probing import Probe
-from healthd.cli.machine.probes import probes_of
+from healthd.cli.machine.probes import nvml_of, probes_of
 from healthd.clock import Clock
 from healthd.cluster.remote import ClientLimits, Connection, connect
 from healthd.core.api import Device, KernelLogCursor, Nic
 from healthd.core.config import Config
 from healthd.core.diagnosis.site_rules import beginnings
+from healthd.core.hang.gpus import GpuUses
+from healthd.core.hang.pods import SAMPLE_EVERY
 from healthd.probes.host_root import HostRoot
 from healthd.probes.klog.kmsg import read_boot_id
 from healthd.probes.klog.log import KernelLog
@@ -72,11 +74,11 @@ def this_node(config: Config, clock: Clock) -> NodeSources:
         return found
 
     paused = threading.Event()
+    use_every = SAMPLE_EVERY if config.probes.rhythms else timedelta(0)
+    nvml = nvml_of(config.probes, host, use_every=use_every, is_paused=paused.is_set)
 
     def make_probes(gpus: Sequence[Device], nics: Sequence[Nic]) -> Sequence[Probe]:
-        return probes_of(
-            config.probes, host, gpus=gpus, nics=nics, addresses=lambda: addresses, is_paused=paused.is_set
-        )
+        return probes_of(config.probes, host, nvml=nvml, gpus=gpus, nics=nics, addresses=lambda: addresses)
 
     def pause_gpus(on: bool) -> None:
         (paused.set if on else paused.clear)()
@@ -90,6 +92,7 @@ def this_node(config: Config, clock: Clock) -> NodeSources:
         read_pods=pods.read,
         pod_usages=PodUsages(lambda: pods.groups) if config.probes.rhythms else None,
         ask_processes=ask_processes,
+        read_gpus=nvml.use if "nvml" not in config.probes.off else GpuUses,
         make_probes=make_probes,
         pause_gpus=pause_gpus,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from string import Template
 
@@ -20,30 +21,47 @@ from healthd.probes.nics.ethernet import Ethernet, EthernetCounters, EthernetSta
 from healthd.probes.nics.infiniband import Infiniband
 from healthd.probes.nics.rdma_counters import InfinibandCounters, VirtualFunctions
 from healthd.probes.nvml.health import Nvml, NvmlPulse, never_paused
+from healthd.probes.nvml.process import ChildProcess, Pace
 from healthd.probes.pci.pcie import FunctionKind, PcieAdvice, PcieErrors, PcieLinks
+
+
+def nvml_of(
+    policy: ProbesPolicy,
+    host: HostRoot,
+    *,
+    use_every: timedelta = timedelta(0),
+    is_paused: Callable[[], bool] = never_paused,
+) -> Nvml:
+    """
+    NVML of the machine at *host*. *use_every*: how often to read how much its GPUs are used; 0: never. *is_paused*:
+    whether no GPU may be open now.
+    """
+    has_driver = (host.sys / "module" / "nvidia").exists
+    return Nvml(ChildProcess(Pace(use=use_every)), expected=policy.gpus, has_driver=has_driver, is_paused=is_paused)
 
 
 def probes_of(
     policy: ProbesPolicy,
     host: HostRoot,
     *,
+    nvml: Nvml | None = None,
     gpus: Sequence[Device] = (),
     nics: Sequence[Nic] = (),
     addresses: Callable[[], Mapping[str, str]] = dict,
-    is_paused: Callable[[], bool] = never_paused,
 ) -> Sequence[Probe]:
     """
     Every source that *policy* leaves on, of the machine at *host*. A machine that lacks a device has a source without
     readings.
 
-    *gpus* and *nics* were there earlier in this boot: one that is not is lost. *addresses* answers those of the node's
-    GPUs by their UUIDs, as an exporter may name them by these alone. *is_paused*: whether no GPU may be open now.
+    *nvml*: that of the same machine, where somebody else reads it, too. *gpus* and *nics* were there earlier in this
+    boot: one that is not is lost. *addresses* answers those of the node's GPUs by their UUIDs, as an exporter may name
+    them by these alone.
     """
     there = [(gpu.pci, FunctionKind.GPU) for gpu in gpus] + [
         (nic.pci, FunctionKind.RDMA) for nic in nics if not nic.parent
     ]
     sys = host.sys
-    nvml = Nvml(expected=policy.gpus, has_driver=(sys / "module" / "nvidia").exists, is_paused=is_paused)
+    nvml = nvml or nvml_of(policy, host)
     probes: list[Probe] = [
         nvml,
         NvmlPulse(nvml),

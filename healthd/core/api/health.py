@@ -12,6 +12,10 @@ from healthd.core.api.model import Finding, Verdict
 from healthd.core.untrusted import Moment
 
 MOST_RHYTHMS = 64
+MOST_PODS = MOST_RHYTHMS - 1
+"""Of them: one is left for `GPUS`."""
+GPUS = "gpus"
+"""In the place of a pod's uid: all GPUs of the node together. Which pod has which is not known to the agent."""
 """Pods of a node whose rhythm is published: a node has no more ranks."""
 MOST_POWER = 64
 """No counter exceeds 2^64, and a power of two is computed from this exponent."""
@@ -184,6 +188,8 @@ class PodActivity(Slim, frozen=True, kw_only=True):
     """
     frozen: bool = False
     """A container of it is frozen, as by `crictl pause` or a snapshot."""
+    gpu_utilisation: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
+    """Percent: the GPU that has run kernels for the least time since it last worked. Of `gpus` alone."""
     process: PodProcess | None = None
     """What its processes do. Absent: the component `hang-evidence` is not there, or had no answer."""
 
@@ -216,7 +222,7 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     """
 
     uid: str
-    """The pod."""
+    """The pod; `gpus`: all GPUs of the node together."""
     state: MemberState
     """What it does now."""
     since: Moment | None = None

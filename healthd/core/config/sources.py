@@ -93,8 +93,8 @@ class ProbesPolicy(Policy, frozen=True, kw_only=True):
     rhythms: Annotated[
         bool,
         Meta(
-            description="Whether the busy pods of a node are sampled once a second, by their control groups, to see "
-            "when one no longer does what it usually does (docs/hangs.md)."
+            description="Whether the busy pods of a node are sampled once a second, by their control groups, and its "
+            "GPUs, by NVML, to see when one no longer does what it usually does (docs/hangs.md)."
         ),
     ] = True
     off: Annotated[

@@ -31,7 +31,7 @@ _BUS = "pcie"
 _OURS = frozenset({"nvidia", "none"})
 """Drivers of GPUs on the bus that NVML should list. Other drivers, such as vfio-pci, hold GPUs for virtual machines."""
 _GPU_LABEL = "nvidia.com/gpu.count"
-_GPU_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
+GPU_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Sources:
         labelled = node.metadata.labels.get(_GPU_LABEL, "0")
         has_some = labelled.isdecimal() and labelled.strip("0") != ""
         offered = [
-            name for name, amount in node.status.capacity.items() if name.startswith(_GPU_RESOURCES) and amount != "0"
+            name for name, amount in node.status.capacity.items() if name.startswith(GPU_RESOURCES) and amount != "0"
         ]
         self._expect_gpus("labels", has_some, f"the node's label {_GPU_LABEL} is {labelled}")
         self._expect_gpus("resources", bool(offered), f"the node offers {', '.join(sorted(offered))}")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from healthd.core.api.health import (
     LARGEST_RATE,
-    MOST_RHYTHMS,
+    MOST_PODS,
     MemberState,
     PodActivity,
     PodProcess,
@@ -50,7 +50,7 @@ class PodRhythms:
     Windows of their work are cut *late* after their end; None: their work is not published.
     """
 
-    def __init__(self, most: int = MOST_RHYTHMS, late: timedelta | None = timedelta(0)) -> None:
+    def __init__(self, most: int = MOST_PODS, late: timedelta | None = timedelta(0)) -> None:
         self._most = most
         self._late = late
         self._pods: dict[str, _Pod] = {}
@@ -154,11 +154,9 @@ class _Pod:
         self._silence = self._rhythm.observe({self._uid: usage}, at)
         if self._silence is None:
             self._activity = None
-        period, allowed = self._rhythm.period, self._rhythm.allowed
-        if any(_differs(old, new) for old, new in zip(self._numbers, (period, allowed), strict=True)):
-            self._numbers = (round(period, 1), round(allowed, 1))
+        self._numbers = rounded_anew(self._numbers, (self._rhythm.period, self._rhythm.allowed))
         if self.is_known and self._work is not None:
-            self._work.observe(self._rhythm.members[self._uid].ring, period, at)
+            self._work.observe(self._rhythm.members[self._uid].ring, self._rhythm.period, at)
 
     def cut_finely(self, at: datetime) -> None:
         """Sooner than other windows: the controller waits, and few agents are asked."""
@@ -209,6 +207,13 @@ class _Pod:
             worked=round(self._silence.worked or 0.0),
             activity=self._activity,
         )
+
+
+def rounded_anew(before: tuple[float, float], now: tuple[float, float]) -> tuple[float, float]:
+    """A period and an allowance as they are published: as *before* while neither differs notably."""
+    if any(_differs(old, new) for old, new in zip(before, now, strict=True)):
+        return round(now[0], 1), round(now[1], 1)
+    return before
 
 
 def _differs(old: float, new: float) -> bool:

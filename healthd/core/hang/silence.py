@@ -285,6 +285,13 @@ class GangRhythm:
         return bool(self.members) and all(member.rhythm for member in self.members.values())
 
     @property
+    def silent_since(self) -> datetime | None:
+        """When the last member stopped working, if all have left their own bands by now, for however short a time."""
+        if not self.members or not _all_stopped_working(list(self.members.values())):
+            return None
+        return max(member.last_active for member in self.members.values())
+
+    @property
     def period(self) -> float:
         """Seconds: the longest period of a member. 0 while none is known."""
         return max((member.rhythm.period for member in self.members.values() if member.rhythm), default=0.0)
@@ -327,7 +334,7 @@ class GangRhythm:
         quiet = min((member.quiet for member in self.members.values()), default=0.0)
         was_work = any(member.does_other_work for member in self.members.values())
         is_over = quiet < self._quiet and not was_work and not self._was_stopped
-        if is_over and PAUSE_FACTOR * self._quiet > self._usual:
+        if is_over and PAUSE_FACTOR * self._quiet > self.least_allowed:
             self._pauses.append(_Pause(self._quiet, self._save_began is not None, self._polled))
         if is_over and self._quiet >= LONG.total_seconds():
             for member in self.members.values():
@@ -362,12 +369,12 @@ class GangRhythm:
 
     def _new_silence(self, at: datetime) -> Silence | None:
         members = self.members
-        if not members or not _all_stopped_working(list(members.values())):
+        since = self.silent_since
+        if since is None:
             return None
         if self._save_began is not None and self._saves < SAVES_KNOWN:
             return None  # it may be a save, and too few are known
-        since = max(member.last_active for member in members.values())
-        allowed = self._usual
+        allowed = self.least_allowed
         if not any(_cannot_go_on(member.states) for member in members.values()):
             allowed = self._allowed(of_save=self._save_began is not None, polled=self._polled)
         if self._quiet < allowed:
@@ -396,10 +403,10 @@ class GangRhythm:
         """*polled*: the members that poll now. None: any."""
         pauses = (pause for pause in self._pauses if of_save or not pause.of_save)
         alike = (pause.seconds for pause in pauses if polled is None or pause.polled == polled)
-        return max([self._usual, *(PAUSE_FACTOR * seconds for seconds in alike)])
+        return max([self.least_allowed, *(PAUSE_FACTOR * seconds for seconds in alike)])
 
     @property
-    def _usual(self) -> float:
+    def least_allowed(self) -> float:
         """Seconds without work that its rhythm allows, without any pause."""
         gap = max((member.rhythm.gap for member in self.members.values() if member.rhythm), default=0.0)
         return max(SHORTEST.total_seconds(), PERIODS * self.period + 2, 2 * gap)

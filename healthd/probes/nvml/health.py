@@ -8,6 +8,7 @@ which is a reading of its own: a sample that could not be taken is no evidence a
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -16,6 +17,7 @@ import msgspec
 
 from healthd.core.diagnosis.readings import NODE, Reading, Sample
 from healthd.core.diagnosis.signals.nvml import XIDS
+from healthd.core.hang.gpus import GpuUse, GpuUses
 from healthd.probes.nvml.inventory import parse_pci
 from healthd.probes.nvml.process import ChildProcess
 from healthd.probes.pace import pace
@@ -24,6 +26,8 @@ NOT_YET = "NVML has not answered yet"
 PAUSED = "NVML is closed while the GPUs of this node are reset"
 WITHOUT_LIBRARY = timedelta(hours=1)
 """How rarely a machine without NVML's library is tried: each try starts a process. A container never gets it later."""
+_USE_LASTS = 5.0
+"""Seconds after which the last answer about the use of the GPUs says nothing about now."""
 _NO_LIBRARY = 12
 """NVML_ERROR_LIBRARY_NOT_FOUND."""
 
@@ -47,7 +51,7 @@ class GpuAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NvmlAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the child: a sample, or only *xids*, or only *trouble*."""
+    """One line of the child: a sample, or only *xids*, only *use*, or only *trouble*."""
 
     gpus: list[GpuAnswer] | None = None
     node: dict[str, Value] = {}
@@ -60,6 +64,10 @@ class NvmlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How many events occurred since the child began, by GPU and Xid."""
     trouble: str = ""
     code: int = 0
+    use: dict[str, tuple[float, float, int]] | None = None
+    """How much each GPU was used since the child began (`child.use.Use`), summed up until *at*."""
+    at: float = 0.0
+    """By the monotonic clock."""
 
 
 class HealthProcess(Protocol):
@@ -124,6 +132,8 @@ class Nvml:
         self._seen: set[str] = set()
         self._given: set[str] = set()
         self._last: Sample | None = None
+        self._used: dict[str, GpuUse] = {}
+        self._used_at = 0.0
         self._trouble = ""
         self._nameless: list[str] = []
         self._empty = NOT_YET
@@ -163,6 +173,14 @@ class Nvml:
             self._read()
             return self._process.responds
 
+    def use(self, now: datetime) -> GpuUses:
+        """How much the GPUs were used, by the child's last answer. Empty: it says nothing, or not lately."""
+        with self._lock:
+            if self._lets_go() or self._read():
+                return GpuUses(now)
+            age = time.monotonic() - self._used_at
+            return GpuUses(now - timedelta(seconds=age), self._used) if age <= _USE_LASTS else GpuUses(now)
+
     def wait(self, seconds: float) -> None:
         """Wait until the child has written something, or *seconds* have passed."""
         self._process.wait(seconds)
@@ -189,12 +207,15 @@ class Nvml:
                 self._ingest(_decoder.decode(line))
             except (msgspec.DecodeError, ValueError) as error:
                 self._trouble = f"the output of NVML's child cannot be parsed: {error}"
-            self._last = None
+                self._last = None
         return self._trouble or self._process.trouble
 
     def _ingest(self, answer: NvmlAnswer) -> None:
         """Raises ValueError for an invalid address."""
-        self._trouble = ""
+        if answer.use is not None:
+            self._used_at, self._used = answer.at, {parse_pci(pci): GpuUse(*use) for pci, use in answer.use.items()}
+            return
+        self._trouble, self._last = "", None
         if answer.trouble:  # NVML returns an error also where there is no GPU
             self._gpus, self._node, self._nameless, self._empty = {}, {}, [], answer.trouble
             if answer.code == _NO_LIBRARY and not self._seen and not self._expected:

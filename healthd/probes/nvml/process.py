@@ -43,6 +43,8 @@ class Pace:
     """For the first answer: without persistence, the driver initialises every GPU for it."""
     anew: timedelta = timedelta(seconds=60)
     """How often NVML is initialised anew while a GPU is not well: the GPU may have been reset meanwhile."""
+    use: timedelta = timedelta(0)
+    """How often it is read how much the GPUs are used, at most. 0: never."""
 
 
 USUAL = Pace()
@@ -69,7 +71,7 @@ def asking(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> 
     """Starts the real child. *environ*: its environment, default this process's. *root*: where /proc and /dev are."""
 
     def spawn(pace: Pace) -> Child:
-        times = (pace.every, pace.whole, max(pace.first, pace.deadline), pace.anew)
+        times = (pace.every, pace.whole, max(pace.first, pace.deadline), pace.anew, pace.use)
         # -P: no module of the current directory may replace a real one.
         command = [sys.executable, "-P", str(_PROGRAM), *(str(one.total_seconds()) for one in times), str(root)]
         return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

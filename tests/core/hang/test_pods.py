@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.api import PodRhythm
-from healthd.core.api.health import MOST_WINDOWS, MemberState, PodActivity
+from healthd.core.api.health import MOST_PODS, MOST_WINDOWS, MemberState, PodActivity
 from healthd.core.hang.pods import CHOOSE_EVERY, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
 from tests.fakes import START
@@ -348,4 +348,4 @@ def test_of_five_thousand_busy_pods_the_most_that_may_be_are_sampled() -> None:
     rhythms.choose({f"pod-{number}": 0.0 for number in range(5000)}, START)
     rhythms.choose({f"pod-{number}": 10.0 for number in range(5000)}, START + CHOOSE_EVERY)
 
-    assert len(rhythms.sampled) == 64
+    assert len(rhythms.sampled) == MOST_PODS

@@ -10,22 +10,24 @@ an agent or a kubelet that does not report, a pod without a rhythm, a report of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from healthd.core.api import Node, NodeHealth, Pod
+from msgspec.structs import replace
+
+from healthd.core.api import Pod
 from healthd.core.api.health import MemberState, PodRhythm
 from healthd.core.api.recoveries import HangSuspect
 from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.describe import who_holds_up
 from healthd.core.hang.silence import SHORTEST, Silence, SilentMember
-from healthd.core.hang.suspects.evidence import RankEvidence
+from healthd.core.hang.suspects.evidence import Activity, RankEvidence
 from healthd.core.hang.suspects.pod_evidence import is_stopped, pod_evidence, waits_for_io
 from healthd.core.hang.suspects.suspicion import suspects_of
 from healthd.core.hang.suspects.vote import vote
 from healthd.core.node.check_pods import devices_of
-from healthd.core.node.reporting import is_silent
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
+from healthd.core.recovery.hangs.pod_reports import QUIET, began, report_of, rhythm_of
 from healthd.core.untrusted import number_or
 
 FRESH = timedelta(seconds=90)
@@ -35,8 +37,6 @@ READ_LATE = timedelta(minutes=2)
 """A step that is read later than this after the ranks fell silent was made after that."""
 MISSED_SAVES = 2
 """Of the longest intervals between saves, after which such a gang is no longer taken to work."""
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
-QUIET = frozenset({MemberState.SILENT, MemberState.WAITING})
 
 
 class ObservedSilence(NamedTuple):
@@ -48,7 +48,7 @@ class ObservedSilence(NamedTuple):
 
 
 class _Report(NamedTuple):
-    """What the agent of its node says of one rank."""
+    """What the agent of its node says of one rank that is quiet."""
 
     pod: Pod
     rhythm: PodRhythm
@@ -56,6 +56,8 @@ class _Report(NamedTuple):
     """When the rank last worked."""
     seen_at: datetime
     """When the agent wrote it."""
+    gpu_utilisation: int | None
+    """Percent, of the rank's GPU that does least; None: not known."""
 
 
 def mode_of(root: Root, policy: HangPolicy) -> SilenceMode:
@@ -127,18 +129,11 @@ def quiet_ranks(view: GangView, now: datetime) -> list[RankEvidence]:
     return _evidence(reports, numbers if are_known else range(len(reports)))
 
 
-def rhythm_of(pod: Pod, view: GangView, now: datetime) -> PodRhythm | None:
-    """What is published of *pod* by the agent of its own node, if that says something about now. None: unknown."""
-    report = report_of(pod, view, now)
-    return report[0] if report else None
-
-
 def _works_as_usual(pod: Pod, view: GangView, now: datetime) -> bool:
     known = report_of(pod, view, now)
-    if known is None:
+    if known is None or known.seen_at < began(pod):
         return False
-    rhythm, seen_at = known
-    return rhythm.state is MemberState.WORKING and rhythm.shows_polling and seen_at >= began(pod)
+    return known.rhythm.state is MemberState.WORKING and known.rhythm.shows_polling
 
 
 def _first_works(view: GangView, now: datetime) -> bool:
@@ -164,40 +159,13 @@ def _quiet_reports(view: GangView, now: datetime) -> list[_Report]:
     reports = []
     for pod in ranks(view):
         known = report_of(pod, view, now)
-        if known is None or known[0].state not in QUIET or known[0].since is None:
+        if known is None or known.rhythm.state not in QUIET or known.rhythm.since is None:
             return []
-        rhythm, seen_at = known
-        if not began(pod) <= known[0].since <= min(now, seen_at):
+        rhythm, seen_at, since = known.rhythm, known.seen_at, known.rhythm.since
+        if not began(pod) <= since <= min(now, seen_at):
             return []
-        reports.append(_Report(pod, rhythm, known[0].since, seen_at))
+        reports.append(_Report(pod, rhythm, since, seen_at, known.gpu_utilisation))
     return reports
-
-
-def report_of(pod: Pod, view: GangView, now: datetime) -> tuple[PodRhythm, datetime] | None:
-    """What the agent of its own node publishes of *pod*, and when it wrote that. None: unknown."""
-    name, uid = pod.spec.node_name, pod.metadata.uid
-    node, health = view.nodes.get(name), view.health.get(name)
-    if not uid or node is None or health is None or not health.status.rhythms or not _is_live(node, health, now):
-        return None
-    seen_at = health.status.seen_at
-    rhythm = next((each for each in health.status.rhythms if each.uid == uid), None)
-    return (rhythm, seen_at) if rhythm is not None and seen_at is not None else None
-
-
-def _is_live(node: Node, health: NodeHealth, now: datetime) -> bool:
-    """Whether agent and kubelet report, and of the same boot. A cached boot id is empty: it is not compared."""
-    if any(each.type == "Ready" and each.status != "True" for each in node.status.conditions):
-        return False
-    boots = {node.status.node_info.boot_id, health.status.boot_id} - {""}
-    return len(boots) < 2 and not is_silent(health.status, now)
-
-
-def began(pod: Pod) -> datetime:
-    """When its last container started, or else when it was created: an earlier report is of another life."""
-    running = [each.state.running for each in pod.status.container_statuses]
-    starts = [each.started_at for each in running if each is not None and each.started_at is not None]
-    created = pod.metadata.creation_timestamp
-    return max([*starts, *([created] if created else [])], default=_LONG_AGO)
 
 
 def _may_still_save(root: Root, last: datetime, policy: HangPolicy, now: datetime) -> bool:
@@ -256,8 +224,14 @@ def _who_holds_up(reports: Sequence[_Report], root: Root) -> tuple[tuple[HangSus
 
 
 def _evidence(reports: Sequence[_Report], numbers: Sequence[int]) -> list[RankEvidence]:
-    seen = (
-        pod_evidence(report.rhythm, number, report.pod.metadata.name, report.pod.spec.node_name)
-        for number, report in zip(numbers, reports, strict=True)
-    )
+    seen = (_evidence_of(report, number) for number, report in zip(numbers, reports, strict=True))
     return [evidence for evidence in seen if evidence is not None]
+
+
+def _evidence_of(report: _Report, number: int) -> RankEvidence | None:
+    pod, node = report.pod.metadata.name, report.pod.spec.node_name
+    known = pod_evidence(report.rhythm, number, pod, node)
+    if report.gpu_utilisation is None:
+        return known
+    known = known or RankEvidence(number, pod, node)
+    return replace(known, activity=replace(known.activity or Activity(), gpu_utilisation=report.gpu_utilisation))

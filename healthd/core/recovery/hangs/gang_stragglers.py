@@ -21,7 +21,8 @@ from healthd.core.hang.work.gang_work import RankWork
 from healthd.core.hang.work.straggler_text import pod_reason
 from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
-from healthd.core.recovery.hangs.gang_silence import began, is_whole, mode_of, ranks, report_of
+from healthd.core.recovery.hangs.gang_silence import is_whole, mode_of, ranks
+from healthd.core.recovery.hangs.pod_reports import began, report_of
 
 KEPT = 8
 """Stragglers on the record of a gang."""

@@ -23,8 +23,9 @@ from healthd.core.config.gangs import HangPolicy, RecoveryPolicy, StragglerMode
 from healthd.core.hang.work.stragglers import LONGEST_REASON, Straggler
 from healthd.core.node.quarantine import repaired_at
 from healthd.core.recovery.gang import GangView, Root, index_of
-from healthd.core.recovery.hangs.gang_silence import began, is_whole, ranks
+from healthd.core.recovery.hangs.gang_silence import is_whole, ranks
 from healthd.core.recovery.hangs.gang_stragglers import open_stragglers, straggler_mode_of
+from healthd.core.recovery.hangs.pod_reports import began
 
 STANDING = timedelta(minutes=10)
 """How long a rank has been seen to be slow, at least. What comes and goes within minutes is not worth a restart."""

@@ -8,7 +8,7 @@ the table of fields may be imported here: the child must stay small.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 
@@ -32,6 +32,17 @@ _NEVER = frozenset({2, 3, 4, 13, 26})
 _MOST_LINKS = int(pynvml.NVML_NVLINK_MAX_LINKS)
 _KINDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of NVML's union of values, by the type that it names."""
+
+
+class GpuUse(NamedTuple):
+    """What a GPU does, by the driver's last sample of it (a sixth of a second to a second)."""
+
+    kernels: float
+    """The part of the time in which a kernel ran: also one that only waits for other GPUs."""
+    memory: float
+    """The part of the time in which its memory was read or written."""
+    held: int
+    """Bytes of its memory that are taken."""
 
 
 class NvmlGpu:
@@ -64,6 +75,14 @@ class NvmlGpu:
         if state in {LOST, RESET_REQUIRED}:
             values, links = {}, {}
         return {"pci": self.pci, "state": state, "said": self._error, "values": values, "links": links}
+
+    def use(self) -> GpuUse | None:
+        """What it does at this moment. None: it does not say, as while it is shared out by MIG."""
+        busy = self._ask(pynvml.nvmlDeviceGetUtilizationRates)
+        memory = self._ask(pynvml.nvmlDeviceGetMemoryInfo)
+        if busy is None or memory is None:
+            return None
+        return GpuUse(busy.gpu / 100, busy.memory / 100, memory.used)
 
     def register(self, events: Any, kinds: int) -> bool:
         """Register this GPU for *events*. False: it has none."""

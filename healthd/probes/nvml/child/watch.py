@@ -1,14 +1,14 @@
 """
-The child that calls NVML for ever: `watch.py EVERY WHOLE DEADLINE ANEW ROOT`, started by path.
+The child that calls NVML for ever: `watch.py EVERY WHOLE DEADLINE ANEW USE ROOT`, started by path.
 
 A sick driver never answers, so its caller must be a process that can be lost. Each line that it writes is either the
 monotonic time at which it began a call (the parent counts from there) or a JSON object with the answers. It samples
-every EVERY seconds, everything every WHOLE seconds, and writes an Xid event when it comes. While a GPU is not well,
-NVML is initialised anew every ANEW seconds, because the GPU may have been reset. For what that can not repair, a new
-process is needed: the child writes the reason, and ends. DEADLINE: the seconds after which an orphan gives up. ROOT:
-where /proc and /dev are.
+every EVERY seconds, everything every WHOLE seconds, how much the GPUs are used every USE seconds (0: never), and writes
+an Xid event when it comes. While a GPU is not well, NVML is initialised anew every ANEW seconds, because the GPU may
+have been reset. For what that can not repair, a new process is needed: the child writes the reason, and ends. DEADLINE:
+the seconds after which an orphan gives up. ROOT: where /proc and /dev are.
 
-Nothing but the standard library, the binding and its two neighbours is imported: no asyncio, no msgspec.
+Nothing but the standard library, the binding and its neighbours is imported: no asyncio, no msgspec.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ sys.path.append(os.path.abspath(f"{__file__}/../../../../.."))  # noqa: PTH100 -
 
 from healthd.probes.nvml.child import symbols
 from healthd.probes.nvml.child.gpu import OK, NvmlGpu, absent, short
+from healthd.probes.nvml.child.use import UseSums
 
 _MOST_EVENTS = 100
 """Between two samples. Further events of the driver are not read, so that a storm costs nothing."""
@@ -50,6 +51,11 @@ class Session:
         self._began = 0.0
         self._is_well = True
         self.xids: dict[str, dict[str, int]] = {}
+
+    @property
+    def gpus(self) -> list[NvmlGpu]:
+        """Those that NVML gives a handle for."""
+        return self._gpus
 
     def begin(self) -> None:
         """Initialise NVML. Raises NVMLError."""
@@ -153,13 +159,11 @@ def _is_given(root: str, path: str) -> bool:
     return has_node and fields.get("GPU Excluded") != "Yes"
 
 
-def watch(answers: int, session: Session, every: float, whole_every: float, deadline: float) -> None:
+def watch(answers: int, session: Session, use: UseSums, *, every: float, whole_every: float, deadline: float) -> None:
     """Sample and write, until NVML can not be called, or the reader is gone."""
     whole_at = 0.0
     while True:
-        began = time.monotonic()
-        _write_line(answers, f"{began:.3f}")
-        signal.alarm(int(deadline) + _GRACE)  # its default ends a process that hangs in C code, also an orphan
+        began = _begin(answers, deadline)
         try:
             seen = session.sample(whole=began >= whole_at)
         except pynvml.NVMLError as error:
@@ -169,17 +173,36 @@ def watch(answers: int, session: Session, every: float, whole_every: float, dead
         if seen["whole"]:
             whole_at = began + whole_every
         _write_line(answers, json.dumps(seen, separators=(",", ":")))
-        _wait(session, answers, began + every)
+        _wait(session, answers, use, until=began + every, deadline=deadline)
 
 
-def _wait(session: Session, answers: int, until: float) -> None:
+def _begin(answers: int, deadline: float) -> float:
+    """Write when a call begins, which may never return."""
+    began = time.monotonic()
+    _write_line(answers, f"{began:.3f}")
+    signal.alarm(int(deadline) + _GRACE)  # its default ends a process that hangs in C code, also an orphan
+    return began
+
+
+def _wait(session: Session, answers: int, use: UseSums, *, until: float, deadline: float) -> None:
+    """Until the next sample is due. Events are written at once, and how much the GPUs are used every now and then."""
     written = 0
-    while (left := until - time.monotonic()) > 0:
-        if written >= _MOST_EVENTS:
+    while (now := time.monotonic()) < until:
+        left = min(until, use.due) - now
+        if left <= 0:
+            _write_use(session, answers, use, deadline)
+        elif written >= _MOST_EVENTS:
             time.sleep(left)
         elif session.wait(left):
             written += 1
             _write_line(answers, json.dumps({"xids": session.xids}))
+
+
+def _write_use(session: Session, answers: int, use: UseSums, deadline: float) -> None:
+    at = _begin(answers, deadline)
+    used = use.sample(session.gpus, at)
+    signal.alarm(0)
+    _write_line(answers, json.dumps({"use": used, "at": at}, separators=(",", ":")))
 
 
 def _write_line(answers: int, line: str) -> None:
@@ -191,11 +214,12 @@ def _write_line(answers: int, line: str) -> None:
 
 def main() -> None:
     """Answers go to the original stdout. What the driver's library prints goes to stderr."""
-    every, whole, deadline, anew = map(float, sys.argv[1:5])
+    every, whole, deadline, anew, use = map(float, sys.argv[1:6])
+    session = Session(anew, sys.argv[6])
     answers = os.dup(1)
     os.dup2(2, 1)
     try:
-        watch(answers, Session(anew, sys.argv[5]), every, whole, deadline)
+        watch(answers, session, UseSums(use), every=every, whole_every=whole, deadline=deadline)
     except BrokenPipeError:
         return
 

@@ -1,0 +1,120 @@
+"""
+Whether the GPUs of a node work, all of them together, by how much their memory is used.
+
+A kernel that waits for other GPUs runs all the time and reads next to no memory: so the use of memory is what tells
+work from waiting. Which pod has which GPU is not known here; where one gang has all GPUs of a node, it does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from healthd.core.api.health import GPUS, MemberState, PodActivity, PodRhythm
+from healthd.core.hang.pods import KEPT, rounded_anew
+from healthd.core.hang.samples import Rates, Usage
+from healthd.core.hang.silence import LATE, GangRhythm, Silence
+
+RELEASED = 0.5
+"""Of the memory that was taken on a GPU. Once less is, the process has ended, and with it what was usual."""
+
+
+class GpuUse(NamedTuple):
+    """How much one GPU was used, summed up. A sum that goes back was begun anew."""
+
+    memory: float
+    """Seconds in which its memory was read or written by more than kernels that wait do."""
+    kernels: float
+    """Seconds in which a kernel ran: also one that only waits for other GPUs."""
+    held: float
+    """Bytes of its memory that are taken now."""
+
+
+class GpuUses(NamedTuple):
+    """The GPUs of the node by their addresses, until *at*. One that does not say what it does is left out."""
+
+    at: datetime
+    gpus: Mapping[str, GpuUse] = {}
+
+
+class GpuRhythms:
+    """
+    What is usual for the GPUs of one node, and whether they do it now.
+
+    Each GPU is a member of a gang of its own: all of them have to stop. One that has done nothing yet is no member.
+    """
+
+    def __init__(self) -> None:
+        self._gang = GangRhythm(KEPT)
+        self._before: GpuUses | None = None
+        self._most: dict[str, float] = {}
+        """The most bytes that each member has held."""
+        self._silence: Silence | None = None
+        self._quiet: PodRhythm | None = None
+        self._numbers = (0.0, 0.0)
+        """Period and allowance as they are published."""
+
+    @property
+    def are_used(self) -> bool:
+        """Whether there is anything to sample each second."""
+        return bool(self._most)
+
+    def observe(self, uses: GpuUses) -> None:
+        """Take a sample. The same one again is none."""
+        before, self._before = self._before, uses
+        if before is None or not before.gpus or uses.at <= before.at:
+            return
+        for pci, use in uses.gpus.items():
+            self._enter_or_leave(pci, before.gpus.get(pci), use)
+        if not self._most:
+            self._gang, self._silence = GangRhythm(KEPT), None
+            return
+        members = {pci: _usage(uses.gpus.get(pci)) for pci in self._most}
+        self._silence = self._gang.observe(members, uses.at)
+        self._numbers = rounded_anew(self._numbers, (self._gang.period, self._gang.allowed))
+
+    def published(self, now: datetime, *, a_pod_is_quiet: bool) -> PodRhythm | None:
+        """
+        What is published of them, as of a pod. None: their rhythm is not known, or they do not answer.
+
+        Pauses of theirs that come now and then are part of their rhythm. But beside a pod that is quiet it matters
+        whether they have worked since, so they are silent then as soon as they have left their own band.
+        """
+        if self._before is None or now - self._before.at > timedelta(seconds=LATE) or not self._gang.is_known:
+            return None
+        since = self._silence.since if self._silence else self._gang.silent_since if a_pod_is_quiet else None
+        if since is None:
+            self._quiet = None
+            if any(member.state is MemberState.UNKNOWN for member in self._gang.members.values()):
+                return None
+            period, allowed = self._numbers
+            return PodRhythm(uid=GPUS, state=MemberState.WORKING, period=period, allowed=allowed)
+        if self._quiet is None or self._quiet.since != since.replace(microsecond=0):
+            self._quiet = self._silent(since)
+        return self._quiet
+
+    def _enter_or_leave(self, pci: str, before: GpuUse | None, use: GpuUse) -> None:
+        most = self._most.get(pci)
+        if most is not None and use.held < RELEASED * most:
+            del self._most[pci]
+        elif most is not None or (before is not None and use.memory > before.memory):
+            self._most[pci] = max(most or 0.0, use.held)
+
+    def _silent(self, since: datetime) -> PodRhythm:
+        members = self._gang.members.values()
+        rates = (member.ring.means_since(since) or Rates() for member in members)
+        return PodRhythm(
+            uid=GPUS,
+            state=MemberState.SILENT,
+            since=since.replace(microsecond=0),
+            period=self._numbers[0],
+            allowed=round(self._silence.allowed if self._silence else self._gang.least_allowed, 1),
+            worked=round(min(member.worked for member in members)),
+            activity=PodActivity(gpu_utilisation=round(100 * min(1.0, *(each.ran for each in rates)))),
+        )
+
+
+def _usage(use: GpuUse | None) -> Usage | None:
+    """The use of memory in the place of processor time: a rhythm is learned from that."""
+    return Usage(cpu=use.memory, ran=use.kernels) if use is not None else None

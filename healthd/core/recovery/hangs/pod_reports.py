@@ -1,0 +1,106 @@
+"""
+What the agent of its node says of one pod (`NodeHealth.status.rhythms`), and what its GPUs add to that. Pure.
+
+A control group shows processors, and a rank of a GPU job may use them in the same way whether it works or waits: it
+sleeps, or it polls. Its GPUs do not. Agents do not know which pod has which GPU, so they list the GPUs of a node
+together, and that counts for a pod that has all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from healthd.core.api import Node, NodeHealth, Pod
+from healthd.core.api.health import GPUS, MemberState, PodRhythm
+from healthd.core.diagnosis.blindness import GPU_RESOURCES
+from healthd.core.node.check_pods import amount_of
+from healthd.core.node.reporting import is_silent
+from healthd.core.recovery.gang import GangView
+from healthd.core.untrusted import number_or
+
+QUIET = frozenset({MemberState.SILENT, MemberState.WAITING})
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+class PodReport(NamedTuple):
+    """What is known of one pod."""
+
+    rhythm: PodRhythm
+    seen_at: datetime
+    """When its agent wrote it."""
+    gpu_utilisation: int | None = None
+    """Percent, of its GPU that has run kernels for the least time since all fell silent. None: not known."""
+
+
+def report_of(pod: Pod, view: GangView, now: datetime) -> PodReport | None:
+    """What the agent of its own node publishes of *pod*. None: unknown."""
+    name, uid = pod.spec.node_name, pod.metadata.uid
+    node, health = view.nodes.get(name), view.health.get(name)
+    if not uid or node is None or health is None or not health.status.rhythms or not _is_live(node, health, now):
+        return None
+    rhythm, gpus = (_find(health.status.rhythms, each) for each in (uid, GPUS))
+    if gpus is None or not has_all_gpus(pod, node):
+        return _report(rhythm, None, health)
+    return _report(_judged(rhythm, gpus, pod), gpus, health)
+
+
+def _report(rhythm: PodRhythm | None, gpus: PodRhythm | None, health: NodeHealth) -> PodReport | None:
+    if rhythm is None or health.status.seen_at is None:
+        return None
+    activity = gpus.activity if gpus is not None else None
+    return PodReport(rhythm, health.status.seen_at, activity.gpu_utilisation if activity is not None else None)
+
+
+def rhythm_of(pod: Pod, view: GangView, now: datetime) -> PodRhythm | None:
+    """What *pod* does, if what is published says something about now. None: unknown."""
+    report = report_of(pod, view, now)
+    return report.rhythm if report else None
+
+
+def began(pod: Pod) -> datetime:
+    """When its last container started, or else when it was created: an earlier report is of another life."""
+    running = [each.state.running for each in pod.status.container_statuses]
+    starts = [each.started_at for each in running if each is not None and each.started_at is not None]
+    created = pod.metadata.creation_timestamp
+    return max([*starts, *([created] if created else [])], default=_LONG_AGO)
+
+
+def has_all_gpus(pod: Pod, node: Node) -> bool:
+    """Whether no other pod can have a GPU of its *node*."""
+    offered = {name: amount for name, amount in node.status.capacity.items() if name.startswith(GPU_RESOURCES)}
+    there = {name: number_or(amount, 0) for name, amount in offered.items() if amount != "0"}
+    return bool(there) and all(0 < number <= amount_of(name, pod) for name, number in there.items())
+
+
+def _find(listed: Iterable[PodRhythm], uid: str) -> PodRhythm | None:
+    return next((each for each in listed if each.uid == uid), None)
+
+
+def _judged(rhythm: PodRhythm | None, gpus: PodRhythm, pod: Pod) -> PodRhythm | None:
+    """What the pod does, where its processors may not show it: `rhythm` is None of one that hardly uses them."""
+    if gpus.state is MemberState.WORKING:
+        if rhythm is None or rhythm.state not in {*QUIET, MemberState.WORKING}:
+            return rhythm
+        return replace(rhythm, state=MemberState.WORKING, since=None, activity=None, shows_polling=True)
+    if gpus.state not in QUIET or gpus.since is None:
+        return rhythm
+    if rhythm is not None and rhythm.state in QUIET and rhythm.since is not None:
+        return replace(rhythm, since=max(rhythm.since, gpus.since), allowed=max(rhythm.allowed, gpus.allowed))
+    hardly_shows = rhythm is None or (rhythm.state is MemberState.WORKING and not rhythm.shows_polling)
+    if not hardly_shows or gpus.since - timedelta(seconds=gpus.worked or 0.0) < began(pod):
+        return rhythm
+    patience = max(gpus.allowed, rhythm.allowed if rhythm is not None else 0.0)
+    state = MemberState.SILENT if rhythm is None else MemberState.WAITING
+    return replace(gpus, uid=pod.metadata.uid, state=state, allowed=patience, activity=None)
+
+
+def _is_live(node: Node, health: NodeHealth, now: datetime) -> bool:
+    """Whether agent and kubelet report, and of the same boot. A cached boot id is empty: it is not compared."""
+    if any(each.type == "Ready" and each.status != "True" for each in node.status.conditions):
+        return False
+    boots = {node.status.node_info.boot_id, health.status.boot_id} - {""}
+    return len(boots) < 2 and not is_silent(health.status, now)
