@@ -48,6 +48,7 @@ from healthd.local.gang import (
     RunSpec,
 )
 from healthd.local.hang.evidence import HangLocator, dumps_in
+from healthd.local.hang.gpus import SlotGpus
 from healthd.local.hang.nccl_ranks import port_in
 from healthd.local.hang.stragglers import StragglerWatch
 from healthd.local.hang.watch import HangWatch, RankActivity
@@ -320,6 +321,7 @@ class LocalRuntime:
             locate=HangLocator(partial(self._log.located, policy=policy), dumps=dumps, ras_port=port).locate,
             wake=self._controller_wakes.set,
             stragglers=StragglerWatch(policy, self._log.straggler),
+            gpus=SlotGpus(self._machine.slots),
         )
 
     def _make_controller(self) -> Reconciler:

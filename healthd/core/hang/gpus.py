@@ -111,10 +111,9 @@ class GpuRhythms:
             period=self._numbers[0],
             allowed=round(self._silence.allowed if self._silence else self._gang.least_allowed, 1),
             worked=round(min(member.worked for member in members)),
-            activity=PodActivity(gpu_utilisation=round(100 * min(1.0, *(each.ran for each in rates)))),
+            activity=PodActivity(gpu_utilisation=round(100 * min(1.0, *(each.kernels for each in rates)))),
         )
 
 
 def _usage(use: GpuUse | None) -> Usage | None:
-    """The use of memory in the place of processor time: a rhythm is learned from that."""
-    return Usage(cpu=use.memory, ran=use.kernels) if use is not None else None
+    return Usage(gpu=use.memory, kernels=use.kernels) if use is not None else None

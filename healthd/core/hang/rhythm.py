@@ -3,12 +3,16 @@ What is usual for one member: its levels of activity and its period, learned fro
 
 A member that makes steps uses a processor and, beside it, something else: it waits for peers and gives up its
 processor, touches new memory, reads data, prints. A member that waits in a loop uses a processor and nothing else.
+
+Where its GPUs are known they tell more: while they work it works, whatever its processors do. Once they have stopped,
+a busy processor alone is no work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
+from math import isnan
 from operator import mul
 from typing import NamedTuple
 
@@ -41,8 +45,15 @@ NOISE: Mapping[str, float] = {
     "calls": 1.0,
     "network": 4096.0,
     "system": 0.004,
+    "gpu": 0.004,
 }
 """Rates that an idle process reaches with its background threads. A signal whose mean is below tells nothing."""
+
+
+MOSTLY = 0.75
+"""Of the samples of a signal have to be known for what is usual to be learned from them."""
+FEWEST_SIGNS = 2
+"""Signals beside processor time by which it is seen whether a member only polls."""
 
 
 class Activity(StrEnum):
@@ -73,20 +84,23 @@ class Rhythm(NamedTuple):
 
     @property
     def shows_polling(self) -> bool:
-        """Whether two signals beside processor time would show that it only polls."""
-        return len(self.means.keys() - {"cpu"}) >= 2
+        """Whether two signals beside processor time, or its GPUs, would show that it only polls."""
+        return "gpu" in self.means or len(self.means.keys() - {"cpu"}) >= FEWEST_SIGNS
 
 
-def learn(ring: SampleRing, count: int, interval: float = 1.0) -> Rhythm | None:
+def learn(
+    ring: SampleRing, count: int, interval: float = 1.0, *, signals: Collection[str] = NOISE.keys()
+) -> Rhythm | None:
     """
-    The rhythm that the newest *count* samples show, *interval* seconds apart. None: too few, not steady yet, or idle.
+    The rhythm that the newest *count* samples show in *signals*, *interval* seconds apart. None: too few, not steady
+    yet, or idle.
     """
     count = min(len(ring), count)
     windows = (min(count, WINDOW), LEARNED_FROM) if count >= LEARNED_FROM else ()
     window = next((each for each in windows if _has_settled(ring.newest("cpu", each))), 0)
     if not window:
         return None
-    means = {name: _usual(ring.newest(name, window)) for name in NOISE}
+    means = {name: _usual(values) for name in signals if (values := _known(ring.newest(name, window)))}
     means = {name: mean for name, mean in means.items() if mean >= NOISE[name]}
     if not means:
         return None
@@ -98,20 +112,21 @@ def learn(ring: SampleRing, count: int, interval: float = 1.0) -> Rhythm | None:
     gap = sorted([0, 0, *stretches])[-2]
     if present > gap + 1:
         return None
-    lag = _lag_of([ring.newest(name, window) for name in _shows_steps(means, gap)])
+    lag = _lag_of([_known(ring.newest(name, window)) for name in _shows_steps(means, gap)])
     return rhythm._replace(period=interval * max(lag, 2), gap=interval * gap)
 
 
 def classify(sample: Rates, rhythm: Rhythm) -> Activity:
     """What one sample of a member shows, by what is usual for it."""
-    if _loads_or_saves(sample, rhythm):
-        return Activity.WORKING
     floors = rhythm.floors
+    if _loads_or_saves(sample, rhythm) or ("gpu" in floors and sample.gpu >= floors["gpu"]):
+        return Activity.WORKING
     if "cpu" in floors and sample.cpu < floors["cpu"]:
         return Activity.IDLE
-    others = len(floors) - ("cpu" in floors)
-    running = sum(getattr(sample, name) >= floor for name, floor in floors.items() if name != "cpu")
-    if 2 * running >= others:
+    others = [name for name in floors if name not in {"cpu", "gpu"}]
+    running = sum(getattr(sample, name) >= floors[name] for name in others)
+    gpus_stopped = "gpu" in floors and sample.gpu < floors["gpu"]  # not where that is not known
+    if 2 * running >= len(others) and not (gpus_stopped and len(others) < FEWEST_SIGNS):
         return Activity.WORKING
     return Activity.SPINNING if sample.cpu >= NOISE["cpu"] else Activity.IDLE
 
@@ -133,6 +148,17 @@ def _has_settled(cpu: Sequence[float]) -> bool:
     half = len(cpu) // 2
     first, second = _mean(cpu[:half]), _mean(cpu[half:])
     return max(first, second) <= max(DOUBLED * min(first, second), 2 * NOISE["cpu"])
+
+
+def _known(values: Sequence[float]) -> Sequence[float]:
+    """With their mean in the place of those that are not known. Empty: these are too many."""
+    known = [value for value in values if not isnan(value)]
+    if len(known) == len(values):
+        return values
+    if len(known) < MOSTLY * len(values):
+        return ()
+    mean = _mean(known)
+    return [mean if isnan(value) else value for value in values]
 
 
 def _usual(values: Sequence[float]) -> float:
@@ -163,7 +189,7 @@ def _shows_steps(means: Mapping[str, float], gap: int) -> list[str]:
     The signals that may show the period. A member that usually does nothing but use a processor for longer than `FEW`
     samples polls while it waits: its processor time is steady, however long a step takes.
     """
-    signals = ["switches" if "switches" in means else "faults", "calls"]
+    signals = ["gpu", "switches" if "switches" in means else "faults", "calls"]
     return [name for name in (["cpu"] if gap <= FEW else []) + signals if name in means]
 
 

@@ -46,6 +46,10 @@ class Usage(NamedTuple):
     """Seconds that the same thread, or any process of a control group, was ready to run and had no processor."""
     stalled: float = 0.0
     """Seconds that any process of a control group waited for a disk or a file system."""
+    gpu: float = 0.0
+    """Seconds in which the memory of its GPUs was used by more than kernels that only wait; NaN: not known now."""
+    kernels: float = 0.0
+    """Seconds in which a kernel ran on its GPUs; NaN: not known now."""
     states: str = ""
     """One letter for each process, as in /proc: R runs, S sleeps, D waits for a device, T is stopped, t is traced."""
 
@@ -77,15 +81,18 @@ class Rates(NamedTuple):
     ran: float = 0.0
     starved: float = 0.0
     stalled: float = 0.0
+    gpu: float = 0.0
+    kernels: float = 0.0
 
 
 def rates(before: Usage, after: Usage, seconds: float) -> Rates:
     """The rates between two reads that are *seconds* apart, which must be more than 0."""
-    return Rates(*(max(0.0, (b - a) / seconds) for a, b in zip(before[:-1], after[:-1], strict=True)))
+    # In this order NaN stays NaN.
+    return Rates(*(max((b - a) / seconds, 0.0) for a, b in zip(before[:-1], after[:-1], strict=True)))
 
 
 class SampleRing:
-    """The newest *size* samples of one member, the oldest first. 52 bytes a sample."""
+    """The newest *size* samples of one member, the oldest first. 60 bytes a sample."""
 
     def __init__(self, size: int = KEPT) -> None:
         self._size = size

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from math import isnan
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from healthd.core.api.health import MemberState
 from healthd.core.api.recoveries import LONGEST_DOING, HangSuspect
 from healthd.core.hang.past import Past
-from healthd.core.hang.rhythm import LEARNED_FROM, MUCH_IO, Activity, Rhythm, classify, is_much_more, learn
+from healthd.core.hang.rhythm import LEARNED_FROM, MUCH_IO, NOISE, Activity, Rhythm, classify, is_much_more, learn
 from healthd.core.hang.samples import KEPT, Rates, SampleRing, Usage, rates
 from healthd.core.printable import printable
 from healthd.core.untrusted import Moment
@@ -92,6 +93,7 @@ class MemberRhythm:
     def __init__(self, at: datetime, kept: int = KEPT, past: Past | None = None) -> None:
         self.ring = SampleRing(kept)
         self.past = past or Past()
+        self.gpu_past = Past()
         self.rhythm: Rhythm | None = None
         self.last_active = at
         self.quiet = 0.0
@@ -143,6 +145,8 @@ class MemberRhythm:
         self._learns_from += 1
         if sample.read + sample.written < MUCH_IO:  # what loads and saves works, at any level
             self.past.add(sample.cpu, seconds)
+        if usage.gpu and not isnan(sample.gpu):
+            self.gpu_past.add(sample.gpu, seconds)
         self._judge(sample, at, seconds)
         self._learn(at)
 
@@ -206,6 +210,8 @@ class MemberRhythm:
     def _usual(self, count: int) -> Rhythm | None:
         """The rhythm that the newest *count* samples show, unless most of its life would be silence beside it."""
         known = learn(self.ring, count)
+        if known is not None and "gpu" in known.floors and self.gpu_past.is_mostly_below(known.floors["gpu"]):
+            known = learn(self.ring, count, signals=NOISE.keys() - {"gpu"})
         if known is not None and "cpu" in known.floors and self.past.is_mostly_below(known.floors["cpu"]):
             return None
         return known

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from math import isnan
 from pathlib import Path
 
 import structlog
 from msgspec.structs import replace
 
 from healthd.core.hang.history import ActivityHistory
-from healthd.core.hang.samples import SampleRing
-from healthd.core.hang.silence import GangRhythm, Silence
+from healthd.core.hang.silence import GangRhythm, MemberRhythm, Silence
 from healthd.core.hang.suspects.evidence import LONGEST_LINE, MOST_GROUPS, Activity, RankEvidence, bounded
 from healthd.core.hang.suspects.ras import RasRank
 from healthd.core.hang.suspects.vote import HangLocation, vote
@@ -201,12 +201,15 @@ def dumps_in(environ: Mapping[str, str], working_dir: Path) -> str:
 def activities_of(rhythm: GangRhythm, since: datetime) -> dict[str, Activity]:
     """What each member did after *since*, by rank. A sample covers the second before it."""
     return {
-        rank: activity
-        for rank, member in rhythm.members.items()
-        if (activity := _activity(member.ring, since)) is not None
+        rank: activity for rank, member in rhythm.members.items() if (activity := _activity(member, since)) is not None
     }
 
 
-def _activity(ring: SampleRing, since: datetime) -> Activity | None:
-    means = ring.means_since(since)
-    return means and Activity(cpu=means.cpu, io=means.read + means.written, network=means.network)
+def _activity(member: MemberRhythm, since: datetime) -> Activity | None:
+    means = member.ring.means_since(since)
+    if means is None:
+        return None
+    known = Activity(cpu=means.cpu, io=means.read + means.written, network=means.network)
+    if member.rhythm is None or "gpu" not in member.rhythm.means or isnan(means.kernels):
+        return known
+    return replace(known, gpu_utilisation=100 * min(1.0, means.kernels))

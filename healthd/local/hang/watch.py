@@ -18,6 +18,7 @@ import structlog
 from healthd.clock import Clock
 from healthd.core.api import HangSuspect, Pod
 from healthd.core.config.gangs import HangPolicy, SilenceMode
+from healthd.core.hang.gpus import GpuUse
 from healthd.core.hang.history import ActivityHistory, history_of
 from healthd.core.hang.inactivity import Inactivity
 from healthd.core.hang.samples import Usage
@@ -25,6 +26,7 @@ from healthd.core.hang.silence import GangRhythm, Silence
 from healthd.core.hang.suspects.evidence import Activity
 from healthd.core.hang.suspects.suspicion import suspects_of
 from healthd.local.hang.evidence import activities_of
+from healthd.local.hang.gpus import SlotGpus
 from healthd.local.hang.record import HangRecord
 from healthd.local.hang.stragglers import StragglerWatch
 from healthd.local.processes.runner import ProcessRunner, RunningRank
@@ -47,7 +49,7 @@ class HangWatch:
     *saved* returns a value that changes when the folder of checkpoints does. *report* gets each silence when it begins,
     and again with its end. *locate* asks who holds up the others, once for each silence; it is cancelled when a rank
     ends or works again, and never holds up a sample. *wake* is called when the controller has something to do.
-    *stragglers* sees the samples, too.
+    *stragglers* sees the samples, too. *gpus* are those of the slots.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class HangWatch:
         locate: Locate,
         wake: Callable[[], None],
         stragglers: StragglerWatch | None = None,
+        gpus: SlotGpus | None = None,
         open_tree: Callable[[int], ProcessTree] = ProcessTree,
     ) -> None:
         self.rhythm = GangRhythm()
@@ -78,6 +81,7 @@ class HangWatch:
         """The pods of the ranks that are asked."""
         self._wake = wake
         self._stragglers = stragglers
+        self._gpus = gpus or SlotGpus([])
         self._open_tree = open_tree
         self._trees: dict[str, ProcessTree] = {}
         self._attempt = -1
@@ -93,6 +97,7 @@ class HangWatch:
                 await self.cycle(self._clock.now())
         finally:
             self._keep_only([])
+            self._gpus.close()
             await self._ask_no_more()
 
     @property
@@ -116,6 +121,7 @@ class HangWatch:
         if self._asked - {rank.uid for rank in ranks}:
             await self._ask_no_more()
         if not ranks:
+            self._gpus.close()
             await self._restart(now)
             await self._over(now, was_stopped=True)
             return
@@ -126,7 +132,7 @@ class HangWatch:
         saved, before = self._saved(), self._last_save
         self._last_save = saved
         was_known = self.rhythm.is_known
-        silence = self.rhythm.observe(self._sample(ranks), now, saves=saved != before)
+        silence = self.rhythm.observe(self._sample(ranks, now), now, saves=saved != before)
         if self.rhythm.is_known and not was_known:
             log.info("run.rhythm_known", period=self.rhythm.period, attempt=self._attempt)
         self.inactivity.observe(self.rhythm, hangs=silence is not None)
@@ -160,11 +166,12 @@ class HangWatch:
             await asyncio.gather(self._locating, return_exceptions=True)
             self._locating = None
 
-    def _sample(self, ranks: Sequence[RunningRank]) -> dict[str, Usage | None]:
+    def _sample(self, ranks: Sequence[RunningRank], now: datetime) -> dict[str, Usage | None]:
         for rank in ranks:
             if rank.uid not in self._trees:
                 self._trees[rank.uid] = self._open_tree(rank.shim)
-        return {rank.rank or rank.uid: self._trees[rank.uid].read() for rank in ranks}
+        gpus = self._gpus.read(now)
+        return {rank.rank or rank.uid: _used(self._trees[rank.uid].read(), gpus.get(rank.node)) for rank in ranks}
 
     async def _over(self, now: datetime, *, was_stopped: bool = False) -> None:
         if self.silence is not None:
@@ -176,6 +183,12 @@ class HangWatch:
     def _keep_only(self, ranks: Sequence[RunningRank]) -> None:
         for uid in self._trees.keys() - {rank.uid for rank in ranks}:
             self._trees.pop(uid).close()
+
+
+def _used(usage: Usage | None, gpu: GpuUse | None) -> Usage | None:
+    if usage is None or gpu is None:
+        return usage
+    return usage._replace(gpu=gpu.memory, kernels=gpu.kernels)
 
 
 class RankActivity:

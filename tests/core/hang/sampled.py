@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import isnan
 
 from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import GangRhythm, Silence
@@ -115,4 +116,5 @@ class Gang:
 
     @staticmethod
     def _after(used: Usage, second: Usage) -> Usage:
-        return Usage._make([*(a + b for a, b in zip(used[:-1], second[:-1], strict=True)), second.states])
+        sums = (b if isnan(a) else a + b for a, b in zip(used[:-1], second[:-1], strict=True))
+        return Usage._make([*sums, second.states])

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import cast
 
 import pytest
 
+from healthd.core.api import Device
 from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import SilenceMode
+from healthd.core.hang.gpus import GpuUse, GpuUses
 from healthd.core.hang.history import ActivityHistory
 from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import Silence
 from healthd.core.hang.suspects.evidence import Activity, ProcessEvidence, RankEvidence, TaskState
 from healthd.core.hang.suspects.vote import vote
+from healthd.local.hang.gpus import SlotGpus
 from healthd.local.hang.record import HangRecord
 from healthd.local.hang.watch import HangWatch, RankActivity
+from healthd.local.machine.slots import Slot
 from healthd.local.processes.runner import ProcessRunner, RunningRank
 from healthd.probes.usage.process_tree import ProcessTree
 from tests.fakes import START, ManualClock
@@ -63,7 +67,11 @@ class Run:
         self.ranks: Sequence[RunningRank] = [RunningRank(f"uid-{n}", str(n), 0, n) for n in range(2)]
         self.policy = policy or HangPolicy()
         self.clock = ManualClock()
-        self.watch = HangWatch(
+        self.watch = self.watching()
+
+    def watching(self, gpus: SlotGpus | None = None) -> HangWatch:
+        """A watch of this run."""
+        return HangWatch(
             self.policy,
             self.clock,
             running=lambda: self.ranks,
@@ -71,6 +79,7 @@ class Run:
             report=self._report,
             locate=self._locate,
             wake=self._wake,
+            gpus=gpus,
             open_tree=lambda _: cast("ProcessTree", Tree(self)),
         )
 
@@ -293,3 +302,63 @@ async def test_where_silences_are_ignored_nothing_is_sampled(policy: HangPolicy)
     async with asyncio.timeout(5):
         await run.watch.run()
     assert run.clock.next_deadline() is None
+
+
+class Driver:
+    """One GPU of each rank's slot: it computes while the ranks work, and polls for others otherwise."""
+
+    def __init__(self, run: Run) -> None:
+        self.computes = False
+        """Also while the ranks do nothing else."""
+        self.closed = 0
+        self._run = run
+        self._memory = self._kernels = 0.0
+
+    def use(self, now: datetime) -> GpuUses:
+        """A second later each time."""
+        self._kernels += 1.0
+        self._memory += 0.4 * (self._run.works or self.computes)
+        return GpuUses(now, dict.fromkeys(("0000:3b:00.0", "0000:3c:00.0"), GpuUse(self._memory, self._kernels, 7e9)))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def on_gpus() -> tuple[Run, Driver]:
+    """A run of two ranks with a GPU each."""
+    run = Run()
+    driver = Driver(run)
+    devices = [Device(pci="0000:3b:00.0"), Device(pci="0000:3c:00.0")]
+    slots = [Slot(name=f"slot-{number}", devices=(device,)) for number, device in enumerate(devices)]
+    run.ranks = [rank._replace(node=f"slot-{number}") for number, rank in enumerate(run.ranks)]
+    run.watch = run.watching(SlotGpus(slots, driver))
+    return run, driver
+
+
+async def test_ranks_that_only_wait_for_their_gpus_work() -> None:
+    run, driver = on_gpus()
+    await run.go_on(90)
+    run.works, driver.computes = False, True
+    await run.go_on(600)
+
+    assert run.reported == []
+    assert run.activity().usual_work([]) == run.clock.now()
+
+
+async def test_a_hang_says_what_the_gpus_did() -> None:
+    run, _ = on_gpus()
+    await run.go_on(90)
+    run.works = False
+    await run.go_on(30)
+
+    assert len(run.reported) == 1
+    assert {rank: activity.gpu_utilisation for rank, activity in run.asked[0].items()} == {"0": 100.0, "1": 100.0}
+
+
+async def test_no_gpu_is_held_while_no_rank_runs() -> None:
+    run, driver = on_gpus()
+    await run.go_on(90)
+    run.ranks = []
+    await run.go_on(3)
+
+    assert driver.closed == 1
