@@ -1,8 +1,9 @@
 """
-What asking NVML costs: `python -m tests.bench.nvml_child [--seconds N] [--gpus N]`.
+What asking NVML costs: `python -m tests.bench.nvml_child [--seconds N] [--gpus N] [--use SECONDS]`.
 
 A stand-in for the driver's library lies beneath the real binding, so this is the cost of healthd and of the binding
-alone; a real driver adds its own system calls. At the end the driver hangs: the clock runs from the call that hangs to
+alone; a real driver adds its own system calls. `--use`: how often it is read how much the GPUs are used, as an agent
+does each second where it samples pods. At the end the driver hangs: the clock runs from the call that hangs to
 the reading that says so, asked for every second. The child looks at the usual pace, and the parent asks it every second
 as an agent does. CPU is the scheduler's own count of nanoseconds; memory is read at the end. `one look` is all readings
 of all GPUs, taken from the child's words and judged, in the parent.
@@ -16,7 +17,8 @@ import os
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +38,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--use", type=float, default=1.0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         standin = StandIn(build(Path(folder) / "lib"), Path(folder) / "script")
         standin.play(f"gpus {args.gpus}")
-        figures = measure(standin, USUAL, args.seconds)
-    print(json.dumps({**figures, "GPUs": args.gpus, "seconds": args.seconds, "machine": machine()}, indent=2))
+        figures = measure(standin, replace(USUAL, use=timedelta(seconds=args.use)), args.seconds)
+    print(
+        json.dumps(
+            {**figures, "GPUs": args.gpus, "use": args.use, "seconds": args.seconds, "machine": machine()}, indent=2
+        )
+    )
     return 0
 
 
@@ -62,6 +69,7 @@ def measure(standin: StandIn, pace: Pace, seconds: int) -> dict[str, Any]:
         now = datetime.now(UTC)  # noqa: TID251 - a benchmark has no clock of its own
         engine.ingest(pulse.sample(now))
         sample = probe.sample(now)
+        probe.use(now)
         if sample is not last:
             engine.ingest(sample)
             looks.append(1000 * (time.perf_counter() - before))

@@ -5,7 +5,8 @@ Makes the groups of `--pods` pods with one container each in the machine's own t
 `--sampled` of them. The files are the kernel's. The groups are empty, so what the pods use is made up: the use of a
 training job is added to what was read. CPU is that of this process, for `--seconds` samples one after the other, with
 the looks at all pods between them: while rhythms are learned, then of pods that work, then of silent ones. In the last
-phase they are really sampled once a second for `--awake` seconds, as an agent does it, by a loop and its thread.
+phase they are really sampled once a second for `--awake` seconds, as an agent does it, by a loop and its thread. The
+node has `--gpus` GPUs, which work while the pods do: what NVML's child says of them is made up, too.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ import tracemalloc
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from healthd.agent.probing import Poll, Prober
 from healthd.agent.rhythms import RhythmSampler
 from healthd.clock import SystemClock
 from healthd.core.backoff import no_jitter
+from healthd.core.hang.gpus import GpuUse, GpuUses
 from healthd.core.hang.samples import Stall, Usage
 from healthd.probes.pod_processes import CGROUPS, PodProcesses
 from healthd.probes.usage.pods import PodUsages
@@ -44,25 +46,31 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=110)
     parser.add_argument("--sampled", type=int, default=8)
     parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--awake", type=int, default=60)
     args = parser.parse_args()
     with groups(args.pods) as own:
         processes = PodProcesses(own_uid=own)
         processes.read()
-        usages = Training(PodUsages(lambda: processes.groups), args.sampled)
+        usages = Training(PodUsages(lambda: processes.groups), args.sampled, args.gpus)
         figures = {**look(usages), **sample(usages, args.seconds)}
         usages.works = True
         figures["kilobytes_kept"] = kept(usages)
         figures["awake"] = asyncio.run(stay_awake(usages, args.awake))
-    print(json.dumps({"pods": args.pods, "sampled": args.sampled, **figures, "machine": machine()}, indent=2))
+    print(
+        json.dumps(
+            {"pods": args.pods, "sampled": args.sampled, "gpus": args.gpus, **figures, "machine": machine()}, indent=2
+        )
+    )
 
 
 class Training:
-    """Usages of real groups, to which those of a job are added for the first *count* pods."""
+    """Usages of real groups, to which those of a job are added for the first *count* pods, on so many *gpus*."""
 
-    def __init__(self, real: PodUsages, count: int) -> None:
+    def __init__(self, real: PodUsages, count: int, gpus: int) -> None:
         self._real = real
         self._count = count
+        self._gpus = [f"0000:{number:02x}:00.0" for number in range(gpus)]
         self._dice = random.Random(7)
         self._used = Usage()
         self.works = True
@@ -81,11 +89,17 @@ class Training:
         """Of these pods."""
         return self._real.stalls(uids)
 
+    def read_gpus(self, now: datetime) -> GpuUses:
+        """Each uses its memory for as much as the pods use processors."""
+        use = GpuUse(self._used.gpu, self._used.kernels, 60e9)
+        return GpuUses(now, dict.fromkeys(self._gpus, use))
+
     def let_a_second_pass(self) -> None:
         """The job works on, if it works."""
         if self.works:
             share = self._dice.uniform(0.8, 1.2)
-            more = Usage(cpu=share, faults=60 * share, calls=5 * share, written=200 * share, system=0.1 * share)
+            others = {"faults": 60 * share, "calls": 5 * share, "written": 200 * share, "system": 0.1 * share}
+            more = Usage(cpu=share, gpu=share / 2, kernels=1.0, **others)
             self._used = _sum(self._used, more)
 
 
@@ -99,7 +113,7 @@ def look(usages: Training) -> dict[str, object]:
 
 def sample(usages: Training, seconds: int) -> dict[str, object]:
     """Each phase takes so many samples."""
-    sampler, now, figures = RhythmSampler(usages), START, dict[str, object]()
+    sampler, now, figures = RhythmSampler(usages, read_gpus=usages.read_gpus), START, dict[str, object]()
     for phase in ("learning", "working", "silent"):
         usages.works = phase != "silent"
         began, states = time.process_time(), set[str]()
@@ -114,7 +128,7 @@ def sample(usages: Training, seconds: int) -> dict[str, object]:
 
 async def stay_awake(usages: Training, seconds: int) -> dict[str, object]:
     """By the clock."""
-    clock, sampler = SystemClock(), RhythmSampler(usages)
+    clock, sampler = SystemClock(), RhythmSampler(usages, read_gpus=usages.read_gpus)
     for second in range(120):  # its rhythms are known then
         sampler.read(clock.now() - timedelta(seconds=120 - second))
         usages.let_a_second_pass()
