@@ -17,7 +17,7 @@ from healthd.core.backoff import Jitter, no_jitter
 from healthd.core.hang.gpus import GpuRhythms, GpuUses
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
-from healthd.core.node.reporting import quiet_pods
+from healthd.core.node.reporting import RENEWED_FOR, quiet_pods
 
 WITHIN = timedelta(seconds=5)
 """A silence is handed on in the second half of this time."""
@@ -97,11 +97,16 @@ class RhythmSampler:
             self._rhythms.look_at(self._usages.stalls(quiet), self._ask(quiet))
         self._gpus.observe(self._read_gpus(now))
         pods = self._rhythms.published()
-        gpus = self._gpus.published(now, a_pod_is_quiet=bool(quiet_pods(pods)))
+        gpus = self._gpus.published(now, a_pod_is_quiet=any(_fell_quiet(pod, now) for pod in quiet_pods(pods)))
         if pods is not self._read[0] or gpus != self._read[1]:
             self._read = (pods, gpus)
             self._published = [*pods, gpus] if gpus is not None else pods
         return self._published
+
+
+def _fell_quiet(pod: PodRhythm, now: datetime) -> bool:
+    """Lately: a node may have pods that have had nothing to do for days. For these its GPUs do not matter."""
+    return pod.since is not None and now - pod.since < RENEWED_FOR
 
 
 class SettledRhythms:

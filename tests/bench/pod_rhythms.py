@@ -98,8 +98,8 @@ class Training:
         """The job works on, if it works."""
         if self.works:
             share = self._dice.uniform(0.8, 1.2)
-            others = {"faults": 60 * share, "calls": 5 * share, "written": 200 * share, "system": 0.1 * share}
-            more = Usage(cpu=share, gpu=share / 2, kernels=1.0, **others)
+            more = Usage(cpu=share, faults=60 * share, calls=5 * share, written=200 * share, system=0.1 * share)
+            more = more._replace(gpu=share / 2, kernels=1.0)
             self._used = _sum(self._used, more)
 
 

@@ -20,6 +20,10 @@ RELEASED = 0.5
 """Of the memory that was taken on a GPU. Once less is, the process has ended, and with it what was usual."""
 
 
+LEFT_ALONE = timedelta(minutes=5)
+"""A GPU that worked so briefly that it has no rhythm, as for a check, is no member any more after so long."""
+
+
 class GpuUse(NamedTuple):
     """How much one GPU was used, summed up. A sum that goes back was begun anew."""
 
@@ -50,6 +54,7 @@ class GpuRhythms:
         self._before: GpuUses | None = None
         self._most: dict[str, float] = {}
         """The most bytes that each member has held."""
+        self._worked_at: dict[str, datetime] = {}
         self._silence: Silence | None = None
         self._quiet: PodRhythm | None = None
         self._numbers = (0.0, 0.0)
@@ -66,7 +71,11 @@ class GpuRhythms:
         if before is None or not before.gpus or uses.at <= before.at:
             return
         for pci, use in uses.gpus.items():
-            self._enter_or_leave(pci, before.gpus.get(pci), use)
+            if (last := before.gpus.get(pci)) is not None and use.memory > last.memory:
+                self._worked_at[pci] = uses.at
+                self._most[pci] = max(self._most.get(pci, 0.0), use.held)
+            elif pci in self._most and self._has_left(pci, use, uses.at):
+                del self._most[pci]
         if not self._most:
             self._gang, self._silence = GangRhythm(KEPT), None
             return
@@ -94,12 +103,11 @@ class GpuRhythms:
             self._quiet = self._silent(since)
         return self._quiet
 
-    def _enter_or_leave(self, pci: str, before: GpuUse | None, use: GpuUse) -> None:
-        most = self._most.get(pci)
-        if most is not None and use.held < RELEASED * most:
-            del self._most[pci]
-        elif most is not None or (before is not None and use.memory > before.memory):
-            self._most[pci] = max(most or 0.0, use.held)
+    def _has_left(self, pci: str, use: GpuUse, at: datetime) -> bool:
+        """Whether what was known of a GPU that does nothing is over."""
+        member = self._gang.members.get(pci)
+        has_no_rhythm = member is None or member.rhythm is None
+        return use.held < RELEASED * self._most[pci] or (has_no_rhythm and at - self._worked_at[pci] > LEFT_ALONE)
 
     def _silent(self, since: datetime) -> PodRhythm:
         members = self._gang.members.values()

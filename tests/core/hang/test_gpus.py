@@ -124,6 +124,21 @@ def test_one_that_was_never_used_is_not_waited_for() -> None:
     assert node.state() is MemberState.SILENT
 
 
+def touched(_: random.Random) -> GpuUse:
+    """A check of a second."""
+    return GpuUse(0.3, 1.0, 1.2 * GIB)
+
+
+def test_one_that_was_only_checked_is_not_waited_for() -> None:
+    node = Node()
+    node.run(2, trains, touched)
+    node.run(200, trains, is_free)
+    assert node.state() is None
+
+    node.run(200, trains, is_free)
+    assert node.state() is MemberState.WORKING
+
+
 def test_nothing_is_known_where_one_does_not_answer() -> None:
     node = a_node_that_trains()
     node.run(60, waits_for_others, None)
