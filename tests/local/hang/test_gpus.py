@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from math import isnan
+from pathlib import Path
 
+import pytest
+
+from healthd.clock import SystemClock
 from healthd.core.api import Device
 from healthd.core.hang.gpus import GpuUse, GpuUses
 from healthd.local.hang.gpus import SlotGpus
 from healthd.local.machine.slots import Slot
 from tests.fakes import START
+from tests.lab.programs import wait_until
+from tests.standin.nvml import StandIn, built
 
 A, B, C = (f"0000:{bus}:00.0" for bus in ("3b", "3c", "3d"))
 SLOTS = [Slot(name="slot-0", devices=(Device(pci=A), Device(pci=B))), Slot(name="slot-1", devices=(Device(pci=C),))]
@@ -60,3 +66,21 @@ def test_a_driver_is_closed_once() -> None:
     gpus.close()
     gpus.close()
     assert driver.closed == 1
+
+
+def test_a_process_of_its_own_asks_the_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    standin = StandIn(built(), tmp_path / "script")
+    standin.play(
+        "gpus 3", "value nvmlDeviceGetUtilizationRates * 100 50", "value nvmlDeviceGetMemoryInfo * 70000000000"
+    )
+    for name in ("LD_LIBRARY_PATH", "STANDIN_NVML"):
+        monkeypatch.setenv(name, standin.environ[name])
+    gpus = SlotGpus(SLOTS)
+    try:
+        wait_until("a GPU that works", lambda: gpus.read(SystemClock().now())["slot-1"].memory > 0, limit=30)
+        found = gpus.read(SystemClock().now())
+    finally:
+        gpus.close()
+
+    assert found["slot-0"].held == 70e9
+    assert found["slot-0"].memory == pytest.approx(0.49 * found["slot-0"].kernels, abs=0.001)
