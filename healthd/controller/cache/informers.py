@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import structlog
@@ -36,6 +36,8 @@ from healthd.core.api import (
     Slim,
     Workload,
 )
+from healthd.core.api.pods import Container, ContainerResources
+from healthd.core.node.check_pods import held_devices
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import concerns_us
 from healthd.telemetry.isolation import Isolation
@@ -234,5 +236,16 @@ def trimmed_custom(obj: CustomObject) -> CustomObject:
 
 
 def trimmed_pod(pod: Pod) -> Pod:
-    """A pod without containers, volumes and security context: they are never read here, and are the largest part."""
-    return replace(pod, spec=replace(pod.spec, containers=[], volumes=[], security_context=None))
+    """
+    A pod without volumes and security context, and of its containers only the devices that they hold: the rest is never
+    read here, and is the largest part.
+    """
+    held = (held_devices(container) for container in pod.spec.containers)
+    containers = [_holding(devices) for devices in held if devices]
+    return replace(pod, spec=replace(pod.spec, containers=containers, volumes=[], security_context=None))
+
+
+@lru_cache(maxsize=1024)
+def _holding(devices: tuple[tuple[str, str], ...]) -> Container:
+    """One for all containers that hold the same."""
+    return Container(resources=ContainerResources(limits=dict(devices)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from healthd.core.api import Pod
+from healthd.core.api.pods import Container
 from healthd.core.untrusted import number_or
 
 NAMESPACE = "healthd-checks"
@@ -16,15 +17,18 @@ def is_check(pod: Pod) -> bool:
     return pod.metadata.namespace == NAMESPACE and LABEL_CHECK in pod.metadata.labels
 
 
-def amount_of(resource: str, pod: Pod) -> int:
-    """How many of an extended *resource* the containers of *pod* hold. 0: none, or not a number."""
-    amounts = (
-        c.resources.limits.get(resource) or c.resources.requests.get(resource) or "0" for c in pod.spec.containers
-    )
-    return sum(number_or(amount, 0) for amount in amounts)
+def held_devices(container: Container) -> tuple[tuple[str, str], ...]:
+    """The extended resources of *container*, such as `nvidia.com/gpu`, and how much it holds of each."""
+    asked = {**container.resources.requests, **container.resources.limits}
+    return tuple(sorted((name, amount) for name, amount in asked.items() if "/" in name and amount != "0"))
 
 
 def devices_of(pod: Pod) -> set[str]:
-    """The extended resources that *pod* holds, such as `nvidia.com/gpu`. A limit without a request counts as one."""
-    asked = (amounts for c in pod.spec.containers for amounts in (c.resources.requests, c.resources.limits))
-    return {name for amounts in asked for name, amount in amounts.items() if "/" in name and amount != "0"}
+    """The extended resources that *pod* holds."""
+    return {name for container in pod.spec.containers for name, _ in held_devices(container)}
+
+
+def amount_of(resource: str, pod: Pod) -> int:
+    """How much of an extended *resource* the containers of *pod* hold. 0: nothing, or no whole number."""
+    held = (dict(held_devices(container)) for container in pod.spec.containers)
+    return sum(number_or(each.get(resource, ""), 0) for each in held)

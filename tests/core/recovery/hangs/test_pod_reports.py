@@ -3,66 +3,31 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from healthd.core.api import Node, Pod
-from healthd.core.api.health import GPUS, MemberState, PodActivity, PodRhythm
+from healthd.core.api.health import MemberState, PodActivity, PodRhythm
 from healthd.core.api.pods import Container, ContainerResources
 from healthd.core.config import HangPolicy
-from healthd.core.recovery.gang import GangView
 from healthd.core.recovery.hangs.gang_silence import a_rank_works, observed_silence, quiet_ranks
 from healthd.core.recovery.hangs.pod_reports import has_all_gpus, report_of
 from healthd.core.recovery.hangs.silence_record import next_record
-from tests.builders import a_node
 from tests.core.gangs import a_root
-from tests.core.recovery.silences import NOW, a_gang, a_rank, a_report, a_rhythm, ago
+from tests.core.recovery.silences import (
+    NOW,
+    a_gpu_gang,
+    a_rank,
+    a_rhythm,
+    ago,
+    gpus,
+    offering,
+    polls_unseen,
+    with_gpus,
+)
 
 POLICY = HangPolicy()
 WORKING, WAITING, SILENT, UNKNOWN = MemberState.WORKING, MemberState.WAITING, MemberState.SILENT, MemberState.UNKNOWN
-
-
-def with_gpus(number: str = "8", *, resource: str = "nvidia.com/gpu", **fields: Any) -> Container:
-    return Container(image="train", resources=ContainerResources(limits={resource: number}), **fields)
-
-
-def a_gpu_rank(number: int, held: str = "8") -> Pod:
-    rank = a_rank(number)
-    return replace(rank, spec=replace(rank.spec, containers=[with_gpus(held)]))
-
-
-def offering(name: str, capacity: dict[str, str]) -> Node:
-    """A node with these resources."""
-    node = a_node(name)
-    return replace(node, status=replace(node.status, capacity=capacity))
-
-
-def gpus(state: MemberState = SILENT, **fields: Any) -> PodRhythm:
-    """Those of a node: silent for a minute, after ten minutes of work; every one of them still runs a kernel."""
-    if state is WORKING:
-        return PodRhythm(uid=GPUS, state=WORKING, period=2.0, allowed=12.0)
-    known: dict[str, Any] = {"since": ago(60), "period": 2.0, "allowed": 12.0, "worked": 600.0}
-    activity = PodActivity(gpu_utilisation=fields.pop("gpu_utilisation", 100))
-    return PodRhythm(uid=GPUS, state=state, activity=activity, **{**known, **fields})
-
-
-def polls_unseen(number: int, **fields: Any) -> PodRhythm:
-    """A rank of whose processors nothing else is usual than that they are busy."""
-    return PodRhythm(uid=f"uid-train-{number}", state=WORKING, period=2.0, allowed=12.0, **fields)
-
-
-def a_gpu_gang(*rhythms: list[PodRhythm], capacity: str = "8", held: str = "8") -> GangView:
-    """Ranks that have all GPUs of their nodes each, and what their agents list."""
-    names = [f"node-{number}" for number in range(len(rhythms))]
-    return a_gang(
-        pods=tuple(a_gpu_rank(number, held) for number in range(len(rhythms))),
-        nodes={name: offering(name, {"nvidia.com/gpu": capacity}) for name in names},
-        health={
-            name: a_report(number, *listed) for number, (name, listed) in enumerate(zip(names, rhythms, strict=True))
-        },
-    )
 
 
 def judged(*listed: PodRhythm, capacity: str = "8") -> PodRhythm | None:
