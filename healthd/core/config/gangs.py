@@ -209,7 +209,7 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
             "later, while a rank is seen to work as usual, as in a first long evaluation. And for so long output "
             "counts as a sign of life in `healthd run` while all ranks hang and do next to nothing else; for four "
             "times as long before the first save after a restart. So make it longer than an evaluation that prints its "
-            "progress and in which every rank only waits for its GPU."
+            "progress and in which every rank only waits, as for a GPU of which NVML says nothing."
         ),
     ] = timedelta(minutes=30)
     silence: Annotated[
