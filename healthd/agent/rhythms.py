@@ -93,20 +93,17 @@ class RhythmSampler:
             self._chosen_at = now
             self._rhythms.choose(self._usages.processor_times(), now)
         self._rhythms.observe(self._usages.read(self._rhythms.sampled), now, finely=finely)
+        self._gpus.observe(self._read_gpus(now))
+        # A node may have pods that have had nothing to do for days. For these its GPUs do not matter.
+        gpus = self._gpus.published(now, a_pod_is_quiet=self._rhythms.fell_quiet(now - RENEWED_FOR))
+        self._rhythms.rest_of_gpus(gpus.since if gpus is not None else None)
         if quiet := self._rhythms.to_look_at:
             self._rhythms.look_at(self._usages.stalls(quiet), self._ask(quiet))
-        self._gpus.observe(self._read_gpus(now))
         pods = self._rhythms.published()
-        gpus = self._gpus.published(now, a_pod_is_quiet=any(_fell_quiet(pod, now) for pod in quiet_pods(pods)))
         if pods is not self._read[0] or gpus != self._read[1]:
             self._read = (pods, gpus)
             self._published = [*pods, gpus] if gpus is not None else pods
         return self._published
-
-
-def _fell_quiet(pod: PodRhythm, now: datetime) -> bool:
-    """Lately: a node may have pods that have had nothing to do for days. For these its GPUs do not matter."""
-    return pod.since is not None and now - pod.since < RENEWED_FOR
 
 
 class SettledRhythms:

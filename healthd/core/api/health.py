@@ -237,7 +237,8 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     shows_polling: bool = False
     """Whether it would be seen if it only polled. If not, it may wait for others while *state* is `working`."""
     activity: PodActivity | None = None
-    """What it does while it is quiet; absent while it works."""
+    """What it does while it is quiet; absent while it works. Also while the GPUs of the node are silent and nothing of
+    the pod would show that it only polls."""
     work: PodWork | None = None
     """How much it worked lately; absent: its steps are too long to compare, or its agent does not know it yet."""
     recent: PodWork | None = None

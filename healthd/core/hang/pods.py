@@ -102,9 +102,18 @@ class PodRhythms:
             pod.observe(usages[uid], at)
             pod.cut_finely(at) if finely else pod.forget_fine()
 
+    def fell_quiet(self, after: datetime) -> bool:
+        """Whether a pod is quiet that worked after this time."""
+        return any(pod.silence is not None and pod.silence.since > after for pod in self._pods.values())
+
+    def rest_of_gpus(self, since: datetime | None) -> None:
+        """The GPUs of the node are silent since then; None: they are not, or not known."""
+        for pod in self._pods.values():
+            pod.rest_of_gpus(since)
+
     @property
     def to_look_at(self) -> Sequence[str]:
-        """The uids of the pods that fell quiet, and whose control group was not looked at since."""
+        """The uids of the pods that may have fallen quiet, and whose control group was not looked at since."""
         return [uid for uid, pod in self._pods.items() if pod.is_to_look_at]
 
     def look_at(self, stalls: Mapping[str, Stall], processes: Mapping[str, PodProcess] | None = None) -> None:
@@ -130,9 +139,10 @@ class _Pod:
         self._work = WorkWindows(late) if late is not None else None
         self._recent: PodWork | None = None
         self._rhythm = GangRhythm(KEPT, {uid: past})
-        self._silence: Silence | None = None
+        self.silence: Silence | None = None
+        self._gpus_rest: datetime | None = None
         self._activity: PodActivity | None = None
-        """What it does, once it is silent and was looked at."""
+        """What it does, once it may be quiet and was looked at."""
         self._numbers = (0.0, 0.0)
         """Period and allowance as they are published."""
 
@@ -151,8 +161,8 @@ class _Pod:
         self._cores = max(cores, DECAY * self._cores)
 
     def observe(self, usage: Usage, at: datetime) -> None:
-        self._silence = self._rhythm.observe({self._uid: usage}, at)
-        if self._silence is None:
+        self.silence = self._rhythm.observe({self._uid: usage}, at)
+        if self._quiet_since is None:
             self._activity = None
         self._numbers = rounded_anew(self._numbers, (self._rhythm.period, self._rhythm.allowed))
         if self.is_known and self._work is not None:
@@ -169,14 +179,30 @@ class _Pod:
     def forget_fine(self) -> None:
         self._recent = None
 
+    def rest_of_gpus(self, since: datetime | None) -> None:
+        self._gpus_rest = since
+
+    @property
+    def _quiet_since(self) -> datetime | None:
+        """Beside silent GPUs a pod may be quiet of which nothing would show that it polls."""
+        if self.silence is not None:
+            return self.silence.since
+        return self._gpus_rest if self.is_known and not self._shows_polling else None
+
+    @property
+    def _shows_polling(self) -> bool:
+        rhythm = self._rhythm.members[self._uid].rhythm
+        return rhythm is not None and rhythm.shows_polling
+
     @property
     def is_to_look_at(self) -> bool:
-        return self._silence is not None and self._activity is None
+        return self._quiet_since is not None and self._activity is None
 
     def look_at(self, stall: Stall, process: PodProcess | None) -> None:
-        if self._silence is None:
+        since = self._quiet_since
+        if since is None:
             return
-        used = self._rhythm.members[self._uid].ring.means_since(self._silence.since) or Rates()
+        used = self._rhythm.members[self._uid].ring.means_since(since) or Rates()
         self._activity = PodActivity(
             cpu=min(round(used.cpu, 3), LARGEST_RATE),
             io=min(round(used.read + used.written), LARGEST_RATE),
@@ -187,25 +213,24 @@ class _Pod:
 
     def published(self) -> PodRhythm:
         period, allowed = self._numbers
-        rhythm = self._rhythm.members[self._uid].rhythm
         works = PodRhythm(
             uid=self._uid,
             state=MemberState.WORKING,
             period=period,
             allowed=allowed,
-            shows_polling=rhythm is not None and rhythm.shows_polling,
+            shows_polling=self._shows_polling,
+            activity=self._activity,
             work=self._work.newest if self._work is not None else None,
             recent=self._recent,
         )
-        if self._silence is None:
+        if self.silence is None:
             return works
         return replace(
             works,
-            state=self._silence.members[0].state,
-            since=self._silence.since.replace(microsecond=0),
-            allowed=round(self._silence.allowed, 1),
-            worked=round(self._silence.worked or 0.0),
-            activity=self._activity,
+            state=self.silence.members[0].state,
+            since=self.silence.since.replace(microsecond=0),
+            allowed=round(self.silence.allowed, 1),
+            worked=round(self.silence.worked or 0.0),
         )
 
 

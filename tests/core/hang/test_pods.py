@@ -349,3 +349,59 @@ def test_of_five_thousand_busy_pods_the_most_that_may_be_are_sampled() -> None:
     rhythms.choose({f"pod-{number}": 10.0 for number in range(5000)}, START + CHOOSE_EVERY)
 
     assert len(rhythms.sampled) == MOST_PODS
+
+
+def known_node(second: Second) -> Node:
+    """A node with one rank whose rhythm is known."""
+    node = Node(work=False)
+    node.run(120, rank=second)
+    assert node.states() == {"rank": "working"}
+    return node
+
+
+def test_a_pod_that_would_not_be_seen_to_poll_is_looked_at_when_the_gpus_are_silent() -> None:
+    node = known_node(computes)
+    rested = node.now
+    node.run(15, rank=computes)
+    assert node.rhythms.to_look_at == []
+
+    node.rhythms.rest_of_gpus(rested)
+    assert node.rhythms.to_look_at == ["rank"]
+    node.rhythms.look_at({"rank": Stall(io_wait=0.1)})
+
+    activity = node.only().activity
+    assert node.rhythms.to_look_at == []
+    assert node.only().state is MemberState.WORKING
+    assert activity is not None
+    assert activity.io_wait == 0.1
+    assert 0.9 <= activity.cpu <= 1.1
+
+
+def test_it_is_looked_at_again_once_the_gpus_have_worked_meanwhile() -> None:
+    node = known_node(computes)
+    node.rhythms.rest_of_gpus(node.now)
+    node.rhythms.look_at({})
+    node.rhythms.rest_of_gpus(None)
+    node.run(1, rank=computes)
+    assert node.only().activity is None
+
+    node.rhythms.rest_of_gpus(node.now)
+    assert node.rhythms.to_look_at == ["rank"]
+
+
+def test_a_pod_that_is_seen_to_work_is_not_looked_at_because_of_the_gpus() -> None:
+    node = known_node(trains)
+    node.rhythms.rest_of_gpus(node.now)
+
+    assert node.rhythms.to_look_at == []
+
+
+def test_a_pod_that_fell_quiet_lately_is_told_from_one_that_did_so_long_ago() -> None:
+    node = known_node(trains)
+    assert not node.rhythms.fell_quiet(node.now - timedelta(hours=1))
+
+    stopped = node.now
+    node.run(30, rank=sleeps)
+
+    assert node.rhythms.fell_quiet(stopped - SECOND)
+    assert not node.rhythms.fell_quiet(stopped + SECOND)

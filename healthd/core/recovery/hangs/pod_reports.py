@@ -93,9 +93,12 @@ def _judged(rhythm: PodRhythm | None, gpus: PodRhythm, pod: Pod) -> PodRhythm | 
     hardly_shows = rhythm is None or (rhythm.state is MemberState.WORKING and not rhythm.shows_polling)
     if not hardly_shows or gpus.since - timedelta(seconds=gpus.worked or 0.0) < began(pod):
         return rhythm
-    patience = max(gpus.allowed, rhythm.allowed if rhythm is not None else 0.0)
-    state = MemberState.SILENT if rhythm is None else MemberState.WAITING
-    return replace(gpus, uid=pod.metadata.uid, state=state, allowed=patience, activity=None)
+    if rhythm is None:
+        return replace(gpus, uid=pod.metadata.uid, state=MemberState.SILENT, activity=None)
+    patience = max(gpus.allowed, rhythm.allowed)
+    return replace(
+        rhythm, state=MemberState.WAITING, since=gpus.since, period=gpus.period, allowed=patience, worked=gpus.worked
+    )
 
 
 def _is_live(node: Node, health: NodeHealth, now: datetime) -> bool:

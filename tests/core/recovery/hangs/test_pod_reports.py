@@ -183,3 +183,20 @@ def test_ranks_of_whose_processors_nothing_is_known_are_compared_by_their_gpus()
         (None, 3),
         (None, 100),
     ]
+
+
+def test_what_its_agent_saw_of_a_rank_that_polls_unseen_counts_in_the_vote() -> None:
+    polling = [[polls_unseen(number, activity=PodActivity(cpu=8.0)), gpus()] for number in range(3)]
+    view = a_gpu_gang(*polling, [polls_unseen(3, activity=PodActivity(cpu=0.2)), gpus()])
+    found = observed_silence(view, POLICY, NOW)
+
+    assert found is not None
+    assert [each.member for each in found.silence.suspects] == ["3"]
+    assert "CPU 0.2 cores; most ranks have 8" in found.silence.located
+
+
+def test_a_rank_that_works_is_listed_without_what_it_did_while_its_gpus_rested() -> None:
+    rhythm = judged(polls_unseen(0, activity=PodActivity(cpu=8.0)), gpus(WORKING))
+
+    assert rhythm is not None
+    assert rhythm.activity is None
