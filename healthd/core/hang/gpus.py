@@ -13,13 +13,11 @@ from typing import NamedTuple
 
 from healthd.core.api.health import GPUS, MemberState, PodActivity, PodRhythm
 from healthd.core.hang.pods import KEPT, rounded_anew
-from healthd.core.hang.samples import Rates, Usage
+from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import LATE, GangRhythm, Silence
 
 RELEASED = 0.5
 """Of the memory that was taken on a GPU. Once less is, the process has ended, and with it what was usual."""
-
-
 LEFT_ALONE = timedelta(minutes=5)
 """A GPU that worked so briefly that it has no rhythm, as for a check, is no member any more after so long."""
 
@@ -111,7 +109,8 @@ class GpuRhythms:
 
     def _silent(self, since: datetime) -> PodRhythm:
         members = self._gang.members.values()
-        rates = (member.ring.means_since(since) or Rates() for member in members)
+        rates = [rates for member in members if (rates := member.ring.means_since(since)) is not None]
+        least = min((each.kernels for each in rates), default=1.0)
         return PodRhythm(
             uid=GPUS,
             state=MemberState.SILENT,
@@ -119,7 +118,7 @@ class GpuRhythms:
             period=self._numbers[0],
             allowed=round(self._silence.allowed if self._silence else self._gang.least_allowed, 1),
             worked=round(min(member.worked for member in members)),
-            activity=PodActivity(gpu_utilisation=round(100 * min(1.0, *(each.kernels for each in rates)))),
+            activity=PodActivity(gpu_utilisation=round(100 * min(1.0, least))),
         )
 
 

@@ -192,6 +192,17 @@ def test_nothing_is_known_without_samples() -> None:
     assert node.published(at=node.now + timedelta(seconds=4)) is None
 
 
+def test_gpus_of_whose_memory_nothing_is_known_are_watched_all_the_same() -> None:
+    def unmeasured(gpu: Second) -> Second:
+        return lambda dice: gpu(dice)._replace(held=0)
+
+    node = Node()
+    node.run(120, unmeasured(trains))
+    node.run(20, unmeasured(waits_for_others))
+
+    assert node.state() is MemberState.SILENT
+
+
 def test_the_same_sample_again_is_none() -> None:
     node = a_node_that_trains()
     for _ in range(60):

@@ -67,6 +67,15 @@ def test_a_gpu_that_is_shared_out_says_nothing(world: SimulatedNode) -> None:
     assert set(uses.gpus) == {GPU0}
 
 
+def test_a_gpu_that_shares_the_memory_of_its_machine_is_read_without_what_is_taken(world: SimulatedNode) -> None:
+    """The driver has no numbers of such a memory."""
+    world.standin.play("gpus 1", "error nvmlDeviceGetMemoryInfo 0 3", "value nvmlDeviceGetUtilizationRates 0 100 60")
+    uses = uses_until(world.probe, lambda uses: uses.gpus.get(GPU0, GpuUse(0, 0, 0)).memory > 0)
+    world.probe.close()
+
+    assert uses.gpus[GPU0].held == 0
+
+
 def test_it_is_not_read_unless_it_is_asked_for(standin: StandIn, tmp_path: Path) -> None:
     world = SimulatedNode(standin, tmp_path, pace=Pace(every=timedelta(milliseconds=20)))
     world.sample_until(lambda sample: sample.readings)

@@ -42,7 +42,7 @@ class GpuUse(NamedTuple):
     memory: float
     """The part of the time in which its memory was read or written."""
     held: int
-    """Bytes of its memory that are taken."""
+    """Bytes of its memory that are taken. 0: it does not say."""
 
 
 class NvmlGpu:
@@ -80,9 +80,9 @@ class NvmlGpu:
         """What it does at this moment. None: it does not say, as while it is shared out by MIG."""
         busy = self._ask(pynvml.nvmlDeviceGetUtilizationRates)
         memory = self._ask(pynvml.nvmlDeviceGetMemoryInfo)
-        if busy is None or memory is None:
+        if busy is None:
             return None
-        return GpuUse(busy.gpu / 100, busy.memory / 100, memory.used)
+        return GpuUse(busy.gpu / 100, busy.memory / 100, memory.used if memory is not None else 0)
 
     def register(self, events: Any, kinds: int) -> bool:
         """Register this GPU for *events*. False: it has none."""
