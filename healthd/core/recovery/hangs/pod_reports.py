@@ -83,9 +83,8 @@ def _find(listed: Iterable[PodRhythm], uid: str) -> PodRhythm | None:
 def _judged(rhythm: PodRhythm | None, gpus: PodRhythm, pod: Pod) -> PodRhythm | None:
     """What the pod does, where its processors may not show it: `rhythm` is None of one that hardly uses them."""
     if gpus.state is MemberState.WORKING:
-        if rhythm is None or rhythm.state not in {*QUIET, MemberState.WORKING}:
-            return rhythm
-        return replace(rhythm, state=MemberState.WORKING, since=None, activity=None, shows_polling=True)
+        known = rhythm or replace(gpus, uid=pod.metadata.uid)
+        return replace(known, state=MemberState.WORKING, since=None, activity=None, shows_polling=True)
     if gpus.state not in QUIET or gpus.since is None:
         return rhythm
     if rhythm is not None and rhythm.state in QUIET and rhythm.since is not None:

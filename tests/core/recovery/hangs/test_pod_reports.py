@@ -95,11 +95,27 @@ def test_gpus_that_were_learned_before_the_rank_began_say_nothing() -> None:
     assert judged(gpus(worked=7200.0)) is None
 
 
-def test_an_unknown_state_stays_unknown() -> None:
+def test_a_rank_of_whose_processors_nothing_is_known_works_with_its_gpus() -> None:
+    works = PodRhythm(uid="uid-train-0", state=WORKING, period=2.0, allowed=12.0, shows_polling=True)
+
+    assert judged(gpus(WORKING)) == works
+
+
+def test_an_unknown_state_stays_unknown_beside_silent_gpus() -> None:
     unknown = a_rhythm(0, state=UNKNOWN, since=None)
 
-    assert judged(unknown, gpus(WORKING)) == unknown
-    assert judged(gpus(WORKING)) is None
+    assert judged(unknown, gpus()) == unknown
+
+
+def test_a_silence_ends_when_gpus_work_of_whose_rank_nothing_else_is_known() -> None:
+    found = observed_silence(a_gpu_gang(*([gpus()] for _ in range(3))), POLICY, NOW)
+    assert found is not None
+    view = replace(a_gpu_gang([gpus()], [gpus(WORKING)], [gpus()]), root=a_root(silence=found.silence))
+
+    record = next_record(view, None, NOW + timedelta(seconds=5))
+
+    assert record is not None
+    assert record.ended_at is not None
 
 
 @pytest.mark.parametrize(
