@@ -1,15 +1,16 @@
 """
 A model of synchronous gangs, as their windows of work shares: what is usual in healthy ones, and one rank that is slow.
 
-It is a model, not a recording. Times within a step are in units of the step of a healthy gang. Each rank works on its
-host for a part of the step, then all exchange gradients. The step ends with the slowest rank.
+It is a model, not a recording. Each rank works on its host for a part of a step, then all exchange gradients. The step
+ends with the slowest rank. A window has of each rank what it worked in the parts of steps that fall into it: of long
+steps one window has more than the next. Shares of a step are of what a healthy one takes when no rank is late.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import exp, sqrt
@@ -19,6 +20,7 @@ from typing import NamedTuple
 from healthd.agent.rhythms import WITHIN
 from healthd.controller.fleet.stragglers import EVERY, WATCHED_EVERY
 from healthd.core.api.health import MOST_WINDOWS, PodWork
+from healthd.core.hang.pods import SAMPLE_EVERY
 from healthd.core.hang.work.gang_work import GangWork, RankWork
 from healthd.core.hang.work.stragglers import Straggler, StragglerDetector
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
@@ -35,10 +37,15 @@ PARTS = round(OF_PODS / FINE)
 TICK = timedelta(seconds=FINE)
 IN_FLIGHT = timedelta(seconds=4)
 """From the end of a fine window until the controller knows it of all that it asked."""
+SAMPLED = SAMPLE_EVERY.total_seconds()
 RANKS = 8
 A_DAY = 86400
 DRIFTS = 592.0
 """Seconds: the time constant of a rank's drift."""
+TOGETHER = (0.0,) * RANKS
+"""A run samples all of its ranks at the same time."""
+DRAWN = 500
+"""Steps by which it is known how long a mean one takes: all wait for the last rank."""
 _TABLE = 1 << 16
 
 
@@ -68,12 +75,24 @@ PHASES = Pauses(3 * 3600, 0.0, 0.0, 0.8, 1.2)
 class Slow:
     """
     Rank *rank* needs *by* of the mean step of its healthy gang more from window *begin* on, which may be the middle of
-    one.
+    one. *beside*: beside its steps, as a server of metrics does. No rank waits for that.
     """
 
     rank: int
     by: float
     begin: float
+    beside: bool = False
+
+
+class Step(NamedTuple):
+    """Each rank works from the begin on for so many seconds, and then waits for the end. Times are since the start."""
+
+    begin: float
+    end: float
+    worked: Sequence[float]
+    """By rank."""
+    is_alone: bool = False
+    """Rank 0 evaluates or saves, and no rank trains."""
 
 
 class Gang:
@@ -84,94 +103,143 @@ class Gang:
         self._dice = dice = random.Random(seed)
         self._noise = _noise()
         self.period = 0.2 * 25 ** dice.random()
-        """Seconds: 0.2 to 5."""
+        """Seconds of a mean step of the healthy gang, but for pauses and drift: 0.2 to 5."""
         self._work = dice.uniform(0.2, 0.9)
-        jitter = dice.uniform(0.02, 0.1) * self._work
-        self._jitter = jitter / sqrt(window / self.period)
-        self._rest = 1 - self._work + 1.4 * jitter
+        self._rest = 1 - self._work
+        self._jitter = dice.uniform(0.02, 0.1) * self._work
         uneven = dice.uniform(0.002, 0.02)
         self._uneven = [dice.gauss(0, uneven) for _ in range(RANKS)]
         self._uneven[0] += dice.uniform(0, 0.1)
         self._drifts = [0.0] * RANKS
         self._again = exp(-window / DRIFTS)
         self._new = drift * sqrt(1 - self._again**2)
-        self._of_ranks = [(rank, _Now(dice, kind, window)) for rank in range(RANKS) for kind in (COLLECTIONS, DAEMONS)]
-        self._of_rank_0 = [_Now(dice, kind, window) for kind in (SAVES, EVALUATIONS)]
-        self._phase = _Now(dice, PHASES._replace(shortest=window, longest=window), window)
+        self._of_ranks = [(rank, _Now(dice, kind)) for rank in range(RANKS) for kind in (COLLECTIONS, DAEMONS)]
+        self._of_rank_0 = [_Now(dice, kind) for kind in (SAVES, EVALUATIONS)]
+        self._phase = _Now(dice, PHASES)
         self._all = [*(each for _, each in self._of_ranks), *self._of_rank_0, self._phase]
         self._quiet_until = 0.0
+        self._alone, self._alone_until = 0.0, 0.0
+        self._steps: deque[Step] = deque()
+        """Those that are not over yet."""
+        self._next_at = 0.0
+        """When the next step begins."""
+        self._mean = fmean(max(self._work_of_step()) for _ in range(DRAWN)) + self._rest
         self.paused: list[float] = []
         """Of each window, the seconds in which rank 0 worked alone."""
 
-    @property
-    def step(self) -> float:
-        """The mean step of the healthy gang, but for pauses and drift."""
-        return self._work + max(self._uneven) + self._rest
+    def slower(self, slow: Slow) -> float:
+        """How much longer a mean step takes because of it: by less than it needs, for other ranks are late, too."""
+        if slow.beside:
+            return 0.0
+        steps = [self._work_of_step() for _ in range(DRAWN)]
+        least = fmean(map(max, steps)) + self._rest
+        for work in steps:
+            work[slow.rank] += slow.by * self._mean
+        return (fmean(map(max, steps)) + self._rest) / least - 1
 
-    def windows(self, count: int, slow: Slow | None = None) -> Iterator[ShareWindow]:
-        """*count* windows, one after the other."""
+    def windows(self, count: int, slow: Slow | None = None, early: Sequence[float] = TOGETHER) -> Iterator[ShareWindow]:
+        """*count* windows, one after the other. Those of each rank begin and end so many seconds too *early*."""
         names, begin, length = [str(rank) for rank in range(RANKS)], START, timedelta(seconds=self.window)
         for number in range(count):
-            shares = dict(zip(names, self._shares(number, slow), strict=True))
+            shares = dict(zip(names, self._shares(number, slow, early), strict=True))
             yield ShareWindow(begin, begin + length, shares)
             begin += length
 
-    def _shares(self, number: int, slow: Slow | None) -> list[WorkShare]:
-        at, noise, place = number * self.window, self._noise, self._dice.randrange(_TABLE - 2 * RANKS)
-        self._drifts = [
-            self._again * d + self._new * n for d, n in zip(self._drifts, noise[place : place + RANKS], strict=True)
+    def _shares(self, number: int, slow: Slow | None, early: Sequence[float]) -> list[WorkShare]:
+        """Of each rank what it worked in the parts of steps that fall into the window."""
+        begin, end, steps = number * self.window, (number + 1) * self.window, self._steps
+        normal = self._normal()
+        self._drifts = [self._again * d + self._new * n for d, n in zip(self._drifts, normal, strict=True)]
+        while self._next_at < end:
+            steps.append(self._step(self._next_at, slow))
+            self._next_at = steps[-1].end
+        self.paused.append(sum(_within(each.begin, each.end, begin, end) for each in steps if each.is_alone))
+        ran = [
+            sum(_within(each.begin, each.begin + each.worked[rank], begin - by, end - by) for each in steps)
+            for rank, by in enumerate(early)
         ]
-        jitter = noise[place + RANKS : place + 2 * RANKS]
-        work = [
-            self._work + own + drift + self._jitter * some
-            for own, drift, some in zip(self._uneven, self._drifts, jitter, strict=True)
-        ]
-        if slow is not None and number + 1 > slow.begin:
-            work[slow.rank] += slow.by * self.step * min(1.0, number + 1 - slow.begin)
-        together, alone = self._pauses(at, work) if at + self.window > self._quiet_until else (1.0, 0.0)
-        self.paused.append(self.window * (1 - together))
-        step = max(work) + self._rest
-        shares = [min(1.0, together * max(0.0, each) / step) for each in work]
-        shares[0] = min(1.0, shares[0] + alone)
-        return [WorkShare(share) for share in shares]
+        while steps and steps[0].end <= end - max(early):
+            steps.popleft()
+        return [WorkShare(min(1.0, each / self.window)) for each in ran]
 
-    def _pauses(self, at: float, work: list[float]) -> tuple[float, float]:
-        """Add to *work*. The shares of the window in which all step, and in which rank 0 works alone."""
-        for rank, pauses in self._of_ranks:
-            work[rank] += pauses.share(at) * pauses.size
-        if self._phase.share(at):
-            self._work = min(0.9, max(0.2, self._work * self._phase.size))
-        together, alone = 1.0, 0.0
+    def _step(self, begin: float, slow: Slow | None) -> Step:
+        is_quiet = begin + self.period <= self._quiet_until
+        if not is_quiet:
+            self._begin_pauses(begin)
+        if begin < self._alone_until:
+            end = min(begin + self.period, self._alone_until)
+            return Step(begin, end, [self._alone * (end - begin), *[0.0] * (RANKS - 1)], is_alone=True)
+        work = self._work_of_step()
+        for rank, pauses in () if is_quiet else self._of_ranks:
+            work[rank] += pauses.share(begin, self.period) * pauses.size
+        last = max(work)
+        if slow is not None:
+            since = begin + self.period - slow.begin * self.window
+            work[slow.rank] += slow.by * self._mean * min(1.0, max(0.0, since / self.period))
+            last = last if slow.beside else max(work)
+        second = self.period / self._mean
+        return Step(begin, begin + second * (last + self._rest), [second * each for each in work])
+
+    def _work_of_step(self) -> list[float]:
+        """Of each rank, but for pauses."""
+        return [
+            self._work + own + drift + self._jitter * some
+            for own, drift, some in zip(self._uneven, self._drifts, self._normal(), strict=True)
+        ]
+
+    def _normal(self) -> Sequence[float]:
+        """One value for each rank."""
+        place = int(self._dice.random() * (_TABLE - RANKS))
+        return self._noise[place : place + RANKS]
+
+    def _begin_pauses(self, at: float) -> None:
+        """Those that begin between two steps: rank 0 works alone from *at* on, or all have other work."""
+        if (phase := self._phase.due(at)) is not None:
+            self._work = min(0.9, max(0.2, self._work * phase.size))
         for pauses in self._of_rank_0:
-            share = min(together, pauses.share(at))
-            together, alone = together - share, alone + share * pauses.size
+            if at >= self._alone_until and (pause := pauses.due(at)) is not None:
+                self._alone, self._alone_until = pause.size, at + pause.seconds
         self._quiet_until = min(each.begin for each in self._all)
-        return together, alone
+
+
+class _Pause(NamedTuple):
+    seconds: float
+    size: float
 
 
 class _Now:
     """Pauses of one kind, one after the other."""
 
-    def __init__(self, dice: random.Random, kind: Pauses, window: float) -> None:
-        self._dice, self._kind, self._window = dice, kind, window
+    def __init__(self, dice: random.Random, kind: Pauses) -> None:
+        self._dice, self._kind = dice, kind
         self.begin = self._end = -1.0
         self.size = 0.0
         self._next(0.0)
 
-    def share(self, at: float) -> float:
-        """The share of the window from *at* on in which it happens."""
+    def share(self, at: float, seconds: float) -> float:
+        """The share of the *seconds* from *at* on in which it happens."""
         if at >= self._end:
             self._next(at)
-        until = at + self._window
-        if until <= self.begin:
-            return 0.0
-        return (min(self._end, until) - max(self.begin, at)) / self._window
+        return _within(self.begin, self._end, at, at + seconds) / seconds
+
+    def due(self, at: float) -> _Pause | None:
+        """One that begins *at* the end of a step, for which it had to wait."""
+        if at < self.begin:
+            return None
+        pause = _Pause(self._end - self.begin, self.size)
+        self._next(at + pause.seconds)
+        return pause
 
     def _next(self, at: float) -> None:
         dice, kind = self._dice, self._kind
         self.begin = at + dice.uniform(0.5, 1.5) * kind.every
         self._end = self.begin + dice.uniform(kind.shortest, kind.longest)
         self.size = dice.uniform(kind.least, kind.most)
+
+
+def _within(begin: float, end: float, since: float, until: float) -> float:
+    """The seconds from *begin* to *end* that are between two times."""
+    return max(0.0, min(end, until) - max(begin, since))
 
 
 def _noise(_kept: list[float] = []) -> list[float]:  # noqa: B006 - made once
@@ -195,7 +263,8 @@ class PodGang:
     """
     The same gang as pods of one rank, each on a node of its own, as their agents publish it and the controller sees it.
 
-    A rank that works all the time uses one core. Control groups are taken to count no waits for a processor. *asks*:
+    A rank that works all the time uses one core. Control groups are taken to count no waits for a processor. Each agent
+    samples once a second, but not all at the same time: the windows of a rank end up to a second too early. *asks*:
     agents answer when the controller asks them for the newest minutes, as older ones do not.
     """
 
@@ -209,6 +278,7 @@ class PodGang:
         """Nodes, each time that one is asked."""
         self._cores: list[deque[float]] = [deque(maxlen=PARTS * (MOST_WINDOWS + 1)) for _ in range(RANKS)]
         """Of each rank, in fine windows."""
+        self._early = [SAMPLED * self._dice.random() for _ in range(RANKS)]
         self._late = [WITHIN * self._dice.random() for _ in range(RANKS)]
         self._wrote = [START - WORK_AFTER * self._dice.random() for _ in range(RANKS)]
         self._asked_until = [START] * RANKS
@@ -217,7 +287,7 @@ class PodGang:
     def reported(self, count: int, slow: Slow | None = None) -> list[tuple[float, Straggler]]:
         """What is reported in *count* windows: seconds after the start, and the rank."""
         found, work, compared = list[tuple[float, Straggler]](), None, START
-        for number, window in enumerate(self._gang.windows(count, slow), start=1):
+        for number, window in enumerate(self._gang.windows(count, slow, self._early), start=1):
             for rank in range(RANKS):
                 self._cores[rank].append(window.shares[str(rank)].ran)
                 self._write(rank, window.end, number % PARTS)
