@@ -207,7 +207,7 @@ async def test_agents_are_asked_where_a_rank_may_be_slow_and_the_answer_names_it
     assert recorded.rank == "5"
     assert recorded.seen_at - began <= timedelta(minutes=2)
     assert asked[:5] == [set()] * 5
-    assert [len(each) for each in asked[5:]] == [4, 8, 8]
+    assert [len(each) for each in asked[5:]] == [4, 8, 0]
 
 
 async def test_a_question_that_is_refused_stops_no_comparison_and_is_logged_once() -> None:

@@ -11,7 +11,7 @@ from healthd.core.hang.work.work_windows import FINE, Window, by_number
 
 MOST_FINE = 60
 """Windows of a rank that are kept: five minutes, of which some may be pauses."""
-NEWEST = 3
+NEWEST = 5
 """Windows by which it is seen whether a rank is still slow."""
 
 

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from healthd.core.api.health import PodWork
 from healthd.core.hang.work.fine_windows import MOST_FINE, FineWindows
 from healthd.core.hang.work.questions import LATE, LATE_FOR, OLD, Doubt, Questions
-from healthd.core.hang.work.stragglers import FEW, LOW, PAUSED, Straggler, StragglerDetector, excesses
+from healthd.core.hang.work.stragglers import FEW, LEAST, LOW, PAUSED, Straggler, StragglerDetector, excesses
 from healthd.core.hang.work.suspects import LASTS, Suspect, still_slow, suspects
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 from healthd.core.hang.work.work_windows import FINE, Window, by_number, end_of
@@ -42,8 +42,8 @@ BUSY = 0.8
 """The share of the time that it is taken to work then."""
 BEFORE, AFTER = 8, 3
 """Windows before and after a rank became slow, at least, by which it is judged whether its peers wait."""
-FEWER = 0.98
-"""The part of their work that is left at most to the peers of a rank that they wait for."""
+FEWER = 0.985
+"""The part of their work that is left at most to the peers of a rank that they wait for, pauses of others left out."""
 ODD = 16
 """One window in so many may be odd on each side: rank 0 evaluates or saves in a part of it."""
 SHOWN = 6
@@ -309,7 +309,11 @@ class GangWork:
         if name not in self._names or not self._scale:
             return None
         rank = self._names[name]
-        return fmean(excesses({r: w.cores / self._scale for r, w in fed.windows.items()})[rank] for fed in windows)
+        return fmean(excesses(self._cores(fed, fed.windows))[rank] for fed in windows)
+
+    def _cores(self, fed: _Fed, ranks: Collection[str]) -> dict[str, float]:
+        """Of those that a pod can use."""
+        return {rank: fed.windows[rank].cores / self._scale for rank in ranks}
 
     def _look(self, now: datetime) -> list[Straggler]:
         """Those that begin to be slow by fine windows of the newest minutes."""
@@ -371,11 +375,34 @@ class GangWork:
         if len(before) < BEFORE or len(after) < AFTER:
             return None
         known = self._names.values() if recent is None else [*recent][-1].windows
+        before, after = self._without_pauses(before, after, known, straggler.rank)
+        if len(before) < BEFORE or len(after) < AFTER:
+            return None
         peers = [rank for rank in known if rank != straggler.rank]
         usual = {rank: _level([fed.windows[rank].cores for fed in before]) for rank in peers}
         now = {rank: _level([fed.windows[rank].cores for fed in after]) for rank in peers}
         left = [now[rank] / usual[rank] for rank in peers if usual[rank] > 0]
         return max(0.1, median(left)) if left else None
+
+    def _without_pauses(
+        self, before: Sequence[_Fed], after: Sequence[_Fed], known: Collection[str], slow: str
+    ) -> tuple[list[_Fed], list[_Fed]]:
+        """
+        Without windows in which the gang may wait for another of the *known* ranks than the *slow* one. Those of the
+        past would hide that its peers wait for it now, and those of now would show that they do where they do not. In
+        a large gang some rank always pauses, so there it is half of the windows: those with the longest pauses.
+        """
+        past, now = ([excesses(self._cores(fed, known)) for fed in each] for each in (before, after))
+        usual = {rank: median(excess[rank] for excess in past) for rank in known if rank != slow}
+
+        def highest(excess: Mapping[str, float]) -> float:
+            return max(excess[rank] - each for rank, each in usual.items())
+
+        most = max(LEAST, median(map(highest, past)))
+        return (
+            [fed for fed, excess in zip(before, past, strict=True) if highest(excess) <= most],
+            [fed for fed, excess in zip(after, now, strict=True) if highest(excess) <= most],
+        )
 
 
 def _length(ranks: Mapping[str, RankWork]) -> int:

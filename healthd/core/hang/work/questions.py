@@ -20,8 +20,10 @@ SHOWN = timedelta(seconds=58)
 """For how long windows have to show that it is slow before more than one answer is asked for."""
 CLOSE = timedelta(seconds=88)
 """How long it is suspected before that: soon it can be named."""
+FIRST_ENDS = timedelta(seconds=104)
+"""How long it is suspected when the first such question ends. Many are none by then, and the second one is spared."""
 ENDS = timedelta(seconds=125)
-"""How long it is suspected when such a question ends: the newest minutes name it, or they do not."""
+"""The same of the second one: the newest minutes name it, or they do not."""
 LATER = timedelta(seconds=165)
 """How long it is suspected before nothing is asked any more: what agents write anyway is enough."""
 LATE = timedelta(seconds=275), timedelta(seconds=335)
@@ -34,7 +36,8 @@ ONE_ANSWER = timedelta(seconds=6)
 AT_LEAST = timedelta(seconds=10)
 """How long they are asked for several, at least."""
 BETWEEN = timedelta(seconds=5)
-"""After the end of a question, before the next one."""
+"""After the end of a question, before the next one: its last answers are on their way. The second of the questions
+that name a rank follows at once."""
 AGAIN = timedelta(seconds=12)
 """After a question for one answer about a rank, before the next one about it: until `ENDS`."""
 AGAIN_LATER = timedelta(seconds=30)
@@ -82,7 +85,7 @@ class Questions:
         Until when the agents of which ranks are to publish the newest minutes, from now on. Empty: nothing is asked.
         *wrote*: when the agent of each rank wrote last. *lasting*: those that have been slow for minutes.
         """
-        if self.is_open(now) or self._is_too_much(now):
+        if (self._until is not None and now < self._until) or self._is_too_much(now):
             return {}
         late = [doubt for doubt in lasting if any(at <= now - doubt.since < at + LATE_FOR for at in LATE)]
         for doubt in [*doubts, *late]:
@@ -95,10 +98,11 @@ class Questions:
 
     def _ask(self, doubt: Doubt, wrote: Mapping[str, datetime], now: datetime) -> dict[str, datetime]:
         age = now - doubt.since
-        if age < OLD or LATER < age < LATE[0]:
+        if age < OLD or LATER < age < LATE[0] or (self.is_open(now) and not FIRST_ENDS <= age < ENDS):
             return {}
         if age < ENDS and doubt.until - doubt.since >= SHOWN:
-            return _asked(doubt, wrote, ASKED, max(now + AT_LEAST, doubt.since + ENDS)) if age >= CLOSE else {}
+            ends = FIRST_ENDS if age + AT_LEAST <= FIRST_ENDS else ENDS
+            return _asked(doubt, wrote, ASKED, max(now + AT_LEAST, doubt.since + ends)) if age >= CLOSE else {}
         before = self._about.get(doubt.rank)
         if before is not None and now - before < (AGAIN if age < ENDS else AGAIN_LATER):
             return {}

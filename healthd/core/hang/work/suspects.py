@@ -30,8 +30,10 @@ PART = 4
 """The same of a large gang: one rank in so many."""
 STEPPING = 0.6
 """Of its usual work that a gang does at least in a window: else one of its ranks evaluates or saves."""
-BACK = 0.4
+BACK = 0.25
 """Peers that miss less than this part of the work that they missed in the windows that show it: it is over."""
+MISSED = 0.02
+"""The part of their work that they have to miss in those: else nothing shows that they miss less."""
 LASTS = 8
 """Windows since its begin after which it is no pause."""
 KNOWN_BEFORE = 4
@@ -59,11 +61,11 @@ def suspects(published: Published, exempt: Collection[str], scale: float, usual:
     A pod that works all the time uses *scale* cores, and the median pod of the gang *usually* so many. *exempt*: ranks
     that are not compared.
     """
-    stepping = _middles(published, usual)
+    middles = _middles(published, usual)
     found = [
         suspect
         for rank, windows in published.items()
-        if rank not in exempt and (suspect := _suspect(rank, windows, stepping, scale)) is not None
+        if rank not in exempt and (suspect := _suspect(rank, windows, middles, scale)) is not None
     ]
     witnesses = dict(nlargest(WITNESSES, published.items(), key=lambda each: max(each[1], default=0)))
     spans = {(each.since, each.until) for each in found}
@@ -74,7 +76,7 @@ def suspects(published: Published, exempt: Collection[str], scale: float, usual:
 
 def still_slow(found: Collection[Suspect], published: Published, scale: float, usual: float) -> list[Suspect]:
     """Those of which the newest windows, minutes after those that showed it, show it as well."""
-    middles = _middles(published, usual) if found else {}
+    middles = _middles(published, usual).known if found else {}
     return [each for each in found if _is_still_slow(each, published.get(each.rank, {}), middles, scale)]
 
 
@@ -85,18 +87,34 @@ def _is_still_slow(suspect: Suspect, windows: Mapping[int, Window], middles: Map
     return fmean((windows[n].cores - middles[n]) / scale for n in newest) >= suspect.usual + suspect.rise / 2
 
 
-def _middles(published: Published, usual: float) -> dict[int, float]:
-    """Of each window in which the gang steps the cores of the median rank, where enough of them are known."""
+class _Middles(NamedTuple):
+    """Of each window in which the gang steps the cores of the median rank."""
+
+    known: Mapping[int, float]
+    """Where enough of them are known."""
+    assumed: Mapping[int, float]
+    """And where not, as of those before: agents of peers that hardly wait write as rarely as in quiet times."""
+
+
+def _middles(published: Published, usual: float) -> _Middles:
     cores: dict[int, list[float]] = {}
     for windows in published.values():
         for number, window in windows.items():
             cores.setdefault(number, []).append(window.cores)
     least = max(PEERS, len(published) / PART)
-    middles = {number: median(each) for number, each in cores.items() if len(each) >= least}
-    return {number: middle for number, middle in middles.items() if middle >= STEPPING * usual}
+    known = {number: median(each) for number, each in cores.items() if len(each) >= least}
+    stepping = {number: middle for number, middle in known.items() if middle >= STEPPING * usual}
+    if not stepping:
+        return _Middles({}, {})
+    newest, level = max(known), median(stepping.values())
+    return _Middles(stepping, stepping | {number: level for number in cores if number > newest})
 
 
-def _suspect(rank: str, windows: Mapping[int, Window], middles: Mapping[int, float], scale: float) -> Suspect | None:
+def _suspect(rank: str, windows: Mapping[int, Window], middles: _Middles, scale: float) -> Suspect | None:
+    return _compared(rank, windows, middles.known, scale) or _compared(rank, windows, middles.assumed, scale)
+
+
+def _compared(rank: str, windows: Mapping[int, Window], middles: Mapping[int, float], scale: float) -> Suspect | None:
     numbers = [number for number in sorted(windows) if number in middles]
     if len(numbers) < FEWEST:
         return None
@@ -148,7 +166,10 @@ def _is_over(rank: str, testimonies: Mapping[str, _Testimony]) -> bool:
     """Whether its peers have done their usual work since. They are known to, if one of them is known to."""
     during = [part for peer, each in testimonies.items() if peer != rank for part in each.during]
     after = [part for peer, each in testimonies.items() if peer != rank for part in each.after]
-    return len(during) >= 2 and bool(after) and 1 - median(after) < BACK * (1 - median(during))
+    if len(during) < 2 or not after:
+        return False
+    missed, few = 1 - median(during), sorted(after)[len(after) // PART]  # rank 0 may work alone by then
+    return missed >= MISSED and 1 - few < BACK * missed
 
 
 def _mean(values: Iterable[float]) -> list[float]:

@@ -194,6 +194,24 @@ def test_a_pod_that_uses_more_while_its_peers_work_as_before_is_none() -> None:
     assert gang.run(AN_HOUR, {**even(), "3": 4.8}) == []
 
 
+def test_a_pod_that_uses_more_while_another_pauses_now_and_then_is_none() -> None:
+    gang = Gang()
+    gang.run(AN_HOUR, even(3.2))
+
+    for _ in range(20):
+        assert gang.run(2, {**even(3.2), "3": 3.6}) == []
+        assert gang.run(1, {**slow(5, 0.3, cores=3.2), "3": 2.9}) == []
+
+
+def test_pauses_of_another_in_the_past_do_not_hide_that_peers_wait_a_bit_more() -> None:
+    gang = Gang()
+    for _ in range(AN_HOUR // 4):
+        assert gang.run(3, even(3.2)) == []
+        assert gang.run(1, slow(5, 0.3, cores=3.2)) == []
+
+    assert [each.rank for each in gang.run(12, slow(3, 0.04, cores=3.2, own=3.5))] == ["3"]
+
+
 def test_a_pod_that_uses_more_from_the_start_is_none() -> None:
     assert Gang().run(AN_HOUR, {**even(), "3": 4.8}) == []
 

@@ -10,6 +10,7 @@ from healthd.core.hang.work.questions import (
     ASKED,
     CLOSE,
     ENDS,
+    FIRST_ENDS,
     LATE,
     LATER,
     MOST,
@@ -41,12 +42,22 @@ def test_first_the_suspect_and_the_three_peers_that_wrote_last_are_asked_for_one
 
 
 def test_a_rank_that_is_still_slow_then_is_asked_about_until_it_can_be_named() -> None:
-    doubt = a_doubt(shown_for=SHOWN)
+    questions, doubt = Questions(8), a_doubt(shown_for=SHOWN)
 
-    assert Questions(8).next([doubt], WROTE, START + CLOSE - SECOND) == {}
-    asked = Questions(8).next([doubt], WROTE, START + CLOSE)
-    assert (len(asked), set(asked.values())) == (ASKED, {START + ENDS})
-    assert "3" in asked
+    assert questions.next([doubt], WROTE, START + CLOSE - SECOND) == {}
+    first = questions.next([doubt], WROTE, START + CLOSE)
+    assert (len(first), set(first.values())) == (ASKED, {START + FIRST_ENDS})
+    assert "3" in first
+    assert questions.next([doubt], WROTE, START + FIRST_ENDS - SECOND) == {}
+    second = questions.next([doubt], WROTE, START + FIRST_ENDS)
+    assert (second.keys(), set(second.values())) == (first.keys(), {START + ENDS})
+
+
+def test_the_second_of_these_questions_is_spared_where_the_first_showed_a_pause() -> None:
+    questions = Questions(8)
+    assert questions.next([a_doubt(shown_for=SHOWN)], WROTE, START + CLOSE)
+
+    assert questions.next([], WROTE, START + FIRST_ENDS) == {}
 
 
 def test_there_is_one_question_at_a_time_and_a_while_between_two_about_a_rank() -> None:

@@ -51,6 +51,24 @@ def test_none_is_suspected_by_the_windows_of_one_peer() -> None:
     assert found(published(known(104, of="34"))) == []
 
 
+def test_a_rank_that_works_more_is_suspected_before_the_agents_of_its_peers_have_written() -> None:
+    """Those of peers that hardly wait write as rarely as in quiet times."""
+    windows = published(known(104, of="3"))
+    assert found(windows) == []
+
+    windows["3"] |= {number: Window(1.08, 0.0, 0.0) for number in range(SLOW_AFTER + 1, 105)}
+    assert [(each.rank, each.since) for each in found(windows)] == [("3", SLOW_AFTER)]
+
+
+def test_peers_that_hardly_wait_do_not_show_that_it_is_over() -> None:
+    windows = published(known(104, of="3456") | {"6": 107}, slow_until=SLOW_AFTER)
+    windows["3"] |= {number: Window(1.1, 0.0, 0.0) for number in range(SLOW_AFTER + 1, 105)}
+    for name in "456":
+        windows[name] |= {number: Window(0.99, 0.0, 0.0) for number in range(SLOW_AFTER + 1, 105)}
+
+    assert [each.rank for each in found(windows)] == ["3"]
+
+
 def test_the_rank_that_saves_for_all_is_not_compared() -> None:
     assert found(published(known(104, of="01234567"), slow=0)) == []
 
