@@ -9,7 +9,7 @@ together, and that counts for a pod that has all of them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -90,7 +90,7 @@ def _judged(rhythm: PodRhythm | None, gpus: PodRhythm, pod: Pod) -> PodRhythm | 
     if rhythm is not None and rhythm.state in QUIET and rhythm.since is not None:
         return replace(rhythm, since=max(rhythm.since, gpus.since), allowed=max(rhythm.allowed, gpus.allowed))
     hardly_shows = rhythm is None or (rhythm.state is MemberState.WORKING and not rhythm.shows_polling)
-    if not hardly_shows or gpus.since - timedelta(seconds=gpus.worked or 0.0) < began(pod):
+    if not hardly_shows or (gpus.since - began(pod)).total_seconds() < (gpus.worked or 0.0):
         return rhythm
     if rhythm is None:
         return replace(gpus, uid=pod.metadata.uid, state=MemberState.SILENT, activity=None)

@@ -90,9 +90,10 @@ def test_gpus_that_have_not_worked_since_the_rank_began_say_nothing() -> None:
     assert judged(polls_unseen(0), before) == polls_unseen(0)
 
 
-def test_gpus_that_were_learned_before_the_rank_began_say_nothing() -> None:
+@pytest.mark.parametrize("worked", [7200.0, 1e308])
+def test_gpus_that_were_learned_before_the_rank_began_say_nothing(worked: float) -> None:
     """The new one has loaded its model once, and compiles."""
-    assert judged(gpus(worked=7200.0)) is None
+    assert judged(gpus(worked=worked)) is None
 
 
 def test_a_rank_of_whose_processors_nothing_is_known_works_with_its_gpus() -> None:
