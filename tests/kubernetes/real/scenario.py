@@ -64,17 +64,25 @@ class RealStage:
         self.until_saved(script.every)
 
     def train(
-        self, script: Script, *, deaf: bool = False, notes: Mapping[str, str] | None = None, **options: object
+        self,
+        script: Script,
+        *,
+        deaf: bool = False,
+        evaluates: bool = False,
+        notes: Mapping[str, str] | None = None,
+        **options: object,
     ) -> None:
         """
         Start the gang, one rank to a node, as a user does; *options* are further ones of the trainer.
 
-        Ranks that are *deaf* do not end when they are asked to. *notes* are further annotations of the gang.
+        Ranks that are *deaf* do not end when they are asked to. A gang that *evaluates* does so when it is asked to
+        (`rank.py`). *notes* are further annotations of the gang.
         """
         self.script = script
         words = [*script.calm_arguments, "--pace", str(script.pace), "--checkpoint", f"{self._inside}/checkpoints"]
         further = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-        job = self._job([*words, *further], {"DEAF": "yes"} if deaf else {})
+        environment = {name: "yes" for name, is_set in {"DEAF": deaf, "EVALUATES": evaluates}.items() if is_set}
+        job = self._job([*words, *further], environment)
         job["metadata"]["annotations"] |= notes or {}
         self._apply(_program(), job)
 
