@@ -8,6 +8,7 @@ hours, and print its progress meanwhile. A gang that hangs and prints, if only t
 from __future__ import annotations
 
 from datetime import timedelta
+from math import isnan, nan
 
 from healthd.core.hang.rhythm import NOISE
 from healthd.core.hang.silence import GangRhythm, MemberRhythm
@@ -16,8 +17,8 @@ MINUTE = 60
 """Samples, of one a second. Background threads wake up more rarely than once a second, and do little in a minute."""
 LEFT = 0.05
 """Of what is usual. A fifth of it is silence."""
-_TELL_NOTHING = frozenset({"cpu", "calls"})
-"""A member that polls uses a processor, and output causes calls of its own."""
+_TELL_NOTHING = frozenset({"cpu", "calls", "gpu"})
+"""A member that polls uses a processor, and output causes calls of its own. GPUs are judged alone."""
 
 
 class Inactivity:
@@ -54,20 +55,21 @@ def _is_inactive(member: MemberRhythm) -> bool:
     """
     Whether more than half of what is usual for it beside its processor time has stopped: one that polls uses a
     processor, and nothing else. One that evaluates at a lower level does a little of everything.
+
+    Where it is known what its GPUs do, that alone tells.
     """
     if member.rhythm is None:
         return False
     usual = member.rhythm.means
-    tell = [name for name in usual if name not in _TELL_NOTHING] or ["cpu"]
-    stopped = sum(_mean_of_minute(member, name) < _left(name, usual.get(name, 0.0)) for name in tell)
+    used = {name: _mean_of_minute(member, name) for name in usual}
+    tell = [name for name in usual if name not in _TELL_NOTHING] or [name for name in usual if name == "cpu"]
+    if not isnan(used.get("gpu", nan)):
+        tell = ["gpu"]
+    stopped = sum(used[name] < max(LEFT * usual[name], NOISE[name]) for name in tell)
     return 2 * stopped > len(tell)
 
 
-def _left(name: str, usual: float) -> float:
-    """Where the signal *name* has stopped, but for what threads in the background do."""
-    return max(LEFT * usual, NOISE[name])
-
-
 def _mean_of_minute(member: MemberRhythm, name: str) -> float:
-    values = member.ring.newest(name, MINUTE)
-    return sum(values) / len(values) if values else 0.0
+    """NaN: it is not known in any of its samples."""
+    values = [value for value in member.ring.newest(name, MINUTE) if not isnan(value)]
+    return sum(values) / len(values) if values else nan

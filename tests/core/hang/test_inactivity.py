@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import nan
 
 import pytest
 
@@ -19,11 +20,12 @@ MINUTE = timedelta(minutes=1)
 class Watched:
     """A gang whose rhythm is known, and for how long it is inactive."""
 
+    works: Second = field(default_factory=steps)
     gang: Gang = field(default_factory=Gang)
     inactivity: Inactivity = field(default_factory=Inactivity)
 
     def __post_init__(self) -> None:
-        self.run(720, steps())
+        self.run(720, self.works)
 
     def run(self, seconds: int, *behaviour: Second) -> timedelta | None:
         """For how long it is inactive afterwards."""
@@ -105,6 +107,29 @@ def test_each_minute_with_some_work_begins_it_anew() -> None:
     assert after is not None
     assert before >= 9 * MINUTE
     assert after <= 2 * MINUTE
+
+
+def uses_gpu(waits: Second, gpu: float) -> Second:
+    """A rank whose GPUs use their memory for this part of the time."""
+    return lambda rank, at, dice: waits(rank, at, dice)._replace(gpu=gpu)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "inactive"),
+    [
+        pytest.param(0.05, False, id="they evaluate"),
+        pytest.param(0.0, True, id="they wait, too"),
+        pytest.param(nan, True, id="they do not answer any more"),
+    ],
+)
+def test_of_a_rank_whose_gpus_are_known_these_tell(gpu: float, *, inactive: bool) -> None:
+    watched = Watched(works=steps(gpu=0.5))
+    lasts = watched.run(600, prints(uses_gpu(sleeps, gpu)))
+
+    assert watched.gang.silences[-1] is not None
+    assert lasts is not None
+    assert (lasts >= 9 * MINUTE) is inactive
+    assert (lasts == timedelta(0)) is not inactive
 
 
 @pytest.mark.parametrize("hours", [-3, 3])
