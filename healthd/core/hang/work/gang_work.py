@@ -44,6 +44,8 @@ BEFORE, AFTER = 8, 3
 """Windows before and after a rank became slow, at least, by which it is judged whether its peers wait."""
 FEWER = 0.985
 """The part of their work that is left at most to the peers of a rank that they wait for, pauses of others left out."""
+PART_WAITED = 0.3
+"""Of what a rank works more, that its peers have to work less at least. If it only uses more, they work as before."""
 ODD = 16
 """One window in so many may be odd on each side: rank 0 evaluates or saves in a part of it."""
 SHOWN = 6
@@ -359,7 +361,7 @@ class GangWork:
             if name in self._present:
                 continue
             left = self._left_to_peers(each, recent)
-            if left is None or left > FEWER:
+            if left is None or left > min(FEWER, 1 / (1 + PART_WAITED * max(0.0, each.slower - LEAST))):
                 continue
             self._present[name] = replace(each, rank=name, slower=1 / left - 1, seen_at=at)
             begun.append(self._present[name])

@@ -194,6 +194,14 @@ def test_a_pod_that_uses_more_while_its_peers_work_as_before_is_none() -> None:
     assert gang.run(AN_HOUR, {**even(), "3": 4.8}) == []
 
 
+def test_a_pod_that_uses_much_more_while_its_peers_work_hardly_less_is_none() -> None:
+    """Its peers miss 2 % for another reason, such as their data: they would miss far more if they waited for it."""
+    gang = Gang()
+    gang.run(AN_HOUR, even(3.2))
+
+    assert gang.run(AN_HOUR, {**even(3.136), "3": 4.0}) == []
+
+
 def test_a_pod_that_uses_more_while_another_pauses_now_and_then_is_none() -> None:
     gang = Gang()
     gang.run(AN_HOUR, even(3.2))
