@@ -26,6 +26,8 @@ STEPS = 3
 """Periods of the gang that a window has at least."""
 SMALL = 0.005
 """Shares of waiting below it are published as 0."""
+KEPT_STEPS = 2
+"""The same of one that was long enough before: of a gang that becomes slower the windows before are needed."""
 MUCH_SHORTER = 4
 """A window gets shorter when one of this part of its length would do: periods that are learned anew differ a bit."""
 
@@ -69,7 +71,7 @@ class WorkWindows:
         least, length = STEPS * period, int(SHORTEST.total_seconds())
         while length < least:
             length *= 2
-        if self._seconds and least <= self._seconds < MUCH_SHORTER * length:
+        if self._seconds and KEPT_STEPS * period <= self._seconds < MUCH_SHORTER * length:
             return
         wanted = length if length <= LONGEST_WINDOW else 0
         if wanted != self._seconds:

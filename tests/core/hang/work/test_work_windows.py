@@ -94,6 +94,28 @@ def test_a_period_that_is_learned_a_bit_shorter_changes_no_window() -> None:
     assert len(pod.windows.newest.cores) > 3
 
 
+def test_a_rank_that_makes_long_steps_a_bit_longer_changes_no_window() -> None:
+    """Else the controller would begin anew just when its gang has become slower."""
+    pod = Pod(4.8)
+    pod.run(200, Rates(cpu=1.0))
+    pod.period = 6.0
+    pod.run(30, Rates(cpu=1.0))
+
+    assert pod.windows.newest
+    assert pod.windows.newest.seconds == 15
+    assert len(pod.windows.newest.cores) > 10
+
+
+def test_windows_become_longer_when_two_steps_do_not_fit() -> None:
+    pod = Pod(4.8)
+    pod.run(200, Rates(cpu=1.0))
+    pod.period = 8.0
+    pod.run(62, Rates(cpu=1.0))
+
+    assert pod.windows.newest
+    assert pod.windows.newest.seconds == 30
+
+
 @pytest.mark.parametrize("late", [0, 4])
 def test_a_window_is_cut_so_late_and_has_the_same_samples(late: int) -> None:
     pod = Pod(late=timedelta(seconds=late))
