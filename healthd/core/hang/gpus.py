@@ -88,7 +88,7 @@ class GpuRhythms:
         Pauses of theirs that come now and then are part of their rhythm. But beside a pod that is quiet it matters
         whether they have worked since, so they are silent then as soon as they have left their own band.
         """
-        if self._before is None or now - self._before.at > timedelta(seconds=LATE) or not self._gang.is_known:
+        if not self._gang.is_known or self._lack_an_answer(now):
             return None
         since = self._silence.since if self._silence else self._gang.silent_since if a_pod_is_quiet else None
         if since is None:
@@ -100,6 +100,13 @@ class GpuRhythms:
         if self._quiet is None or self._quiet.since != since.replace(microsecond=0):
             self._quiet = self._silent(since)
         return self._quiet
+
+    def _lack_an_answer(self, now: datetime) -> bool:
+        """A silence is not known to go on where one of them may work again, and nothing would show it."""
+        newest = self._before
+        return (
+            newest is None or now - newest.at > timedelta(seconds=LATE) or not self._most.keys() <= newest.gpus.keys()
+        )
 
     def _has_left(self, pci: str, use: GpuUse, at: datetime) -> bool:
         """Whether what was known of a GPU that does nothing is over."""

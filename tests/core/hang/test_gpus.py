@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+import pytest
+
 from healthd.core.api.health import GPUS, MemberState, PodRhythm
 from healthd.core.hang.gpus import GpuRhythms, GpuUse, GpuUses
 from tests.fakes import START
@@ -203,15 +205,26 @@ def test_gpus_of_whose_memory_nothing_is_known_are_watched_all_the_same() -> Non
     assert node.state() is MemberState.SILENT
 
 
+@pytest.mark.parametrize("gpus", [(None, None), (waits_for_others, None)])
+def test_a_silence_is_not_known_to_go_on_where_the_driver_does_not_answer(gpus: tuple[Second | None, ...]) -> None:
+    """They may work again, and nothing would show it."""
+    node = a_node_that_trains()
+    node.run(20, waits_for_others, waits_for_others)
+    assert node.state() is MemberState.SILENT
+
+    node.run(5, *gpus)
+    assert node.state() is None
+
+
 def test_the_same_sample_again_is_none() -> None:
     node = a_node_that_trains()
     for _ in range(60):
-        node.rhythms.observe(GpuUses(node.now, {"gpu-0": GpuUse(0, 0, 60 * GIB)}))
+        node.rhythms.observe(GpuUses(node.now, dict.fromkeys(("gpu-0", "gpu-1"), GpuUse(0, 0, 60 * GIB))))
 
     assert node.state(a_pod_is_quiet=True) is MemberState.WORKING
 
 
-def testsums_that_were_begun_anew_are_no_silence() -> None:
+def test_sums_that_were_begun_anew_are_no_silence() -> None:
     node = a_node_that_trains()
     node.sums.clear()
     node.run(60, trains, trains)
