@@ -100,7 +100,7 @@ class ChildProcess:
         self._backoff = backoff or Backoff(timedelta(seconds=10), timedelta(minutes=5), no_jitter)
         self._child: Child | None = None
         self._abandoned: Child | None = None
-        self._has_answered = False
+        self._first_answer_at: float | None = None
         self._buffer = b""
         self._due = 0.0
         self._start_at = 0.0
@@ -165,7 +165,7 @@ class ChildProcess:
             os.set_blocking(child.stdout.fileno(), False)
             with contextlib.suppress(OSError):  # more than this user may have; the usual size works too
                 fcntl.fcntl(child.stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)
-        self._child, self._buffer, self._has_answered = child, b"", False
+        self._child, self._buffer, self._first_answer_at = child, b"", None
         self._answered_at = now
         self._due = now + self._pace.first.total_seconds()
 
@@ -197,12 +197,15 @@ class ChildProcess:
     def _note(self, line: bytes) -> None:
         pace = self._pace
         if line.startswith(b"{"):
-            if self._has_answered:  # a child that reports why it can not call NVML, and ends, answers once
+            now = self._monotonic()
+            if self._first_answer_at is None:
+                self._first_answer_at = now
+            elif now - self._first_answer_at >= pace.every.total_seconds():  # it does not end soon after its start
                 self._backoff.reset()
-            self._has_answered, self.responds, self.trouble = True, True, ""
-            self._due = self._monotonic() + (pace.every + pace.deadline).total_seconds()
+            self.responds, self.trouble = True, ""
+            self._due = now + (pace.every + pace.deadline).total_seconds()
         else:
-            deadline = pace.deadline if self._has_answered else pace.first
+            deadline = pace.first if self._first_answer_at is None else pace.deadline
             self._due = float(line) + deadline.total_seconds()
 
     def _judge(self, now: float, *, answered: bool) -> None:

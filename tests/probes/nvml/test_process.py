@@ -106,6 +106,23 @@ def test_every_line_of_a_child_is_read_whole_and_once(machine: Machine) -> None:
     assert machine.process.responds is True
 
 
+def test_a_child_that_ends_soon_after_each_start_is_started_more_and_more_rarely(machine: Machine) -> None:
+    """However many answers it gave before."""
+    waits = []
+    for _ in range(3):
+        machine.read_lines()
+        machine.child.announce(asked(machine), ANSWER, asked(machine), ANSWER)
+        machine.read_lines(after=2)
+        machine.child.end(1)
+        ended, started = machine.now, len(machine.children)
+        machine.read_lines()
+        while len(machine.children) == started:
+            machine.read_lines(after=1)
+        waits.append(machine.now - ended)
+
+    assert waits == [10, 20, 40]
+
+
 def test_half_a_line_waits_for_the_rest(machine: Machine) -> None:
     machine.read_lines()
     os.write(machine.child._writes, b'{"a"')
@@ -180,7 +197,9 @@ def test_one_that_worked_is_replaced_soon(machine: Machine) -> None:
     machine.read_lines()
     machine.child.end(1)
     machine.read_lines(after=10)
-    machine.child.announce(ANSWER, ANSWER)
+    machine.child.announce(ANSWER)
+    machine.read_lines(after=10)
+    machine.child.announce(ANSWER)
     machine.read_lines()
     machine.child.end(-6)
     machine.read_lines(after=10)
