@@ -37,7 +37,7 @@ from healthd.core.api import (
     Workload,
 )
 from healthd.core.api.pods import Container, ContainerResources
-from healthd.core.node.check_pods import held_devices
+from healthd.core.node.pod_devices import held_devices
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import concerns_us
 from healthd.telemetry.isolation import Isolation

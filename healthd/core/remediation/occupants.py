@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from healthd.core.api import Pod
-from healthd.core.node.check_pods import devices_of, is_check
+from healthd.core.node.check_pods import is_check
+from healthd.core.node.pod_devices import devices_of
 
 _MIRROR = "kubernetes.io/config.mirror"
 _ENDED = frozenset({"Succeeded", "Failed"})

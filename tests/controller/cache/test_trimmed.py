@@ -8,7 +8,7 @@ from healthd.controller.cache.informers import trimmed_pod
 from healthd.core.api import Pod
 from healthd.core.api.pods import Container, ContainerResources, EnvVar, Volume
 from healthd.core.config import HangPolicy
-from healthd.core.node.check_pods import amount_of, devices_of
+from healthd.core.node.pod_devices import amount_of, devices_of
 from healthd.core.recovery.hangs.gang_silence import observed_silence
 from tests.builders import a_pod
 from tests.core.recovery.silences import NOW, a_gpu_gang, gpus, polls_unseen

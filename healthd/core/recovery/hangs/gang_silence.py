@@ -25,7 +25,7 @@ from healthd.core.hang.suspects.evidence import Activity, RankEvidence
 from healthd.core.hang.suspects.pod_evidence import is_stopped, pod_evidence, waits_for_io
 from healthd.core.hang.suspects.suspicion import suspects_of
 from healthd.core.hang.suspects.vote import vote
-from healthd.core.node.check_pods import devices_of
+from healthd.core.node.pod_devices import devices_of
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
 from healthd.core.recovery.hangs.pod_reports import QUIET, began, report_of, rhythm_of
 from healthd.core.untrusted import number_or

@@ -16,11 +16,9 @@ from msgspec.structs import replace
 
 from healthd.core.api import Node, NodeHealth, Pod
 from healthd.core.api.health import GPUS, MemberState, PodRhythm
-from healthd.core.diagnosis.blindness import GPU_RESOURCES
-from healthd.core.node.check_pods import amount_of
+from healthd.core.node.pod_devices import has_all_gpus
 from healthd.core.node.reporting import is_silent
 from healthd.core.recovery.gang import GangView
-from healthd.core.untrusted import number_or
 
 QUIET = frozenset({MemberState.SILENT, MemberState.WAITING})
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -67,13 +65,6 @@ def began(pod: Pod) -> datetime:
     starts = [each.started_at for each in running if each is not None and each.started_at is not None]
     created = pod.metadata.creation_timestamp
     return max([*starts, *([created] if created else [])], default=_LONG_AGO)
-
-
-def has_all_gpus(pod: Pod, node: Node) -> bool:
-    """Whether no other pod can have a GPU of its *node*."""
-    offered = {name: amount for name, amount in node.status.capacity.items() if name.startswith(GPU_RESOURCES)}
-    there = {name: number_or(amount, 0) for name, amount in offered.items() if amount != "0"}
-    return bool(there) and all(0 < number <= amount_of(name, pod) for name, number in there.items())
 
 
 def _find(listed: Iterable[PodRhythm], uid: str) -> PodRhythm | None:

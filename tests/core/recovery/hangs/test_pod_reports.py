@@ -8,22 +8,18 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.api.health import MemberState, PodActivity, PodRhythm
-from healthd.core.api.pods import Container, ContainerResources
 from healthd.core.config import HangPolicy
 from healthd.core.recovery.hangs.gang_silence import a_rank_works, observed_silence, quiet_ranks
-from healthd.core.recovery.hangs.pod_reports import has_all_gpus, report_of
+from healthd.core.recovery.hangs.pod_reports import report_of
 from healthd.core.recovery.hangs.silence_record import next_record
 from tests.core.gangs import a_root
 from tests.core.recovery.silences import (
     NOW,
     a_gpu_gang,
-    a_rank,
     a_rhythm,
     ago,
     gpus,
-    offering,
     polls_unseen,
-    with_gpus,
 )
 
 POLICY = HangPolicy()
@@ -117,36 +113,6 @@ def test_a_silence_ends_when_gpus_work_of_whose_rank_nothing_else_is_known() -> 
 
     assert record is not None
     assert record.ended_at is not None
-
-
-@pytest.mark.parametrize(
-    ("pod", "capacity"),
-    [
-        pytest.param(with_gpus("4"), {"nvidia.com/gpu": "8"}, id="half of them"),
-        pytest.param(with_gpus("8"), {}, id="the node lists none"),
-        pytest.param(with_gpus("8"), {"nvidia.com/gpu": "0"}, id="the node has none now"),
-        pytest.param(
-            with_gpus("8"), {"nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "7"}, id="others are shared out"
-        ),
-        pytest.param(with_gpus("8"), {"nvidia.com/gpu": "many"}, id="no number"),
-        pytest.param(with_gpus("8", resource="example.com/hca"), {"nvidia.com/gpu": "8"}, id="another device"),
-        pytest.param(with_gpus("9" * 5000), {"nvidia.com/gpu": "8"}, id="an absurd number"),
-        pytest.param(Container(image="train"), {"nvidia.com/gpu": "8"}, id="no device"),
-    ],
-)
-def test_gpus_count_for_no_pod_that_may_share_them(pod: Container, capacity: dict[str, str]) -> None:
-    rank = a_rank(0)
-    rank = replace(rank, spec=replace(rank.spec, containers=[pod]))
-
-    assert not has_all_gpus(rank, offering("node-0", capacity))
-
-
-def test_the_containers_of_a_pod_may_have_all_gpus_together() -> None:
-    rank = a_rank(0)
-    requested = Container(image="b", resources=ContainerResources(requests={"nvidia.com/gpu": "4"}))
-    rank = replace(rank, spec=replace(rank.spec, containers=[with_gpus("4"), requested]))
-
-    assert has_all_gpus(rank, offering("node-0", {"nvidia.com/gpu": "8"}))
 
 
 def test_a_pod_with_some_gpus_is_judged_by_its_processors_alone() -> None:
