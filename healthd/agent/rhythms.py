@@ -96,7 +96,7 @@ class RhythmSampler:
         self._gpus.observe(self._read_gpus(now))
         # A node may have pods that have had nothing to do for days. For these its GPUs do not matter.
         gpus = self._gpus.published(now, a_pod_is_quiet=self._rhythms.fell_quiet(now - RENEWED_FOR))
-        self._rhythms.rest_of_gpus(gpus.since if gpus is not None else None)
+        self._rhythms.observe_gpus(gpus.since if gpus is not None else None)
         if quiet := self._rhythms.to_look_at:
             self._rhythms.look_at(self._usages.stalls(quiet), self._ask(quiet))
         pods = self._rhythms.published()

@@ -40,6 +40,19 @@ class Machine:
         self.quiet_looks += 1
         return dict.fromkeys(uids, Stall(io_wait=0.7))
 
+    def until_known(self, sampler: RhythmSampler) -> Sequence[PodRhythm]:
+        """The first rhythms."""
+        while not (rhythms := self.turn(sampler)):
+            assert self.now < START + timedelta(minutes=3)
+        return rhythms
+
+    def until_quiet(self, sampler: RhythmSampler) -> Sequence[PodRhythm]:
+        """It hangs, and this is seen within 15 s."""
+        self.works, hung = False, self.now
+        while (rhythms := self.turn(sampler))[0].state is MemberState.WORKING:
+            assert self.now - hung <= timedelta(seconds=15)
+        return rhythms
+
     def turn(self, sampler: RhythmSampler) -> Sequence[PodRhythm]:
         """One read at the sampler's own pace."""
         rhythms, waits = sampler.read(self.now), sampler.every
@@ -64,15 +77,10 @@ def test_a_node_without_busy_pods_is_looked_at_four_times_a_minute() -> None:
 def test_a_rank_is_sampled_each_second_and_its_hang_is_seen() -> None:
     machine = Machine()
     sampler = RhythmSampler(machine)
-    while not (rhythms := machine.turn(sampler)):
-        assert machine.now < START + timedelta(minutes=3)
-    machine.works = False
-    hung = machine.now
-    while rhythms[0].state is MemberState.WORKING:
-        rhythms = machine.turn(sampler)
+    machine.until_known(sampler)
+    (rhythm,) = machine.until_quiet(sampler)
 
-    assert sampler.every == SAMPLE_EVERY
-    assert machine.now - hung <= timedelta(seconds=15)
+    assert (rhythm.state, sampler.every) == (MemberState.SILENT, SAMPLE_EVERY)
     assert machine.looks <= (machine.now - START) / CHOOSE_EVERY + 1
 
 
@@ -188,16 +196,11 @@ class GpuMachine(Machine):
 def test_gpus_are_sampled_each_second_once_they_work_though_no_pod_is_busy() -> None:
     machine = GpuMachine()
     sampler = RhythmSampler(machine, read_gpus=machine.read_gpus)
-    while not (rhythms := machine.turn(sampler)):
-        assert machine.now < START + timedelta(minutes=3)
-    machine.works = False
-    hung = machine.now
-    while rhythms[0].state is MemberState.WORKING:
-        rhythms = machine.turn(sampler)
+    machine.until_known(sampler)
+    (rhythm,) = machine.until_quiet(sampler)
 
-    assert ([each.uid for each in rhythms], sampler.every) == ([GPUS], SAMPLE_EVERY)
-    assert machine.now - hung <= timedelta(seconds=15)
-    assert rhythms[0].activity == PodActivity(gpu_utilisation=100)
+    assert (rhythm.uid, rhythm.activity) == (GPUS, PodActivity(gpu_utilisation=100))
+    assert sampler.every == SAMPLE_EVERY
 
 
 def test_gpus_are_listed_after_the_pods_and_the_list_stays_the_same_while_nothing_changes() -> None:

@@ -12,11 +12,11 @@ from healthd.core.api.model import Finding, Verdict
 from healthd.core.untrusted import Moment
 
 MOST_RHYTHMS = 64
+"""Whose rhythm is published on one node."""
 MOST_PODS = MOST_RHYTHMS - 1
-"""Of them: one is left for `GPUS`."""
+"""Pods among them: a node has no more ranks. One place is for `GPUS`."""
 GPUS = "gpus"
 """In the place of a pod's uid: all GPUs of the node together. Which pod has which is not known to the agent."""
-"""Pods of a node whose rhythm is published: a node has no more ranks."""
 MOST_POWER = 64
 """No counter exceeds 2^64, and a power of two is computed from this exponent."""
 Power = Annotated[int, msgspec.Meta(ge=0, le=MOST_POWER)]

@@ -106,10 +106,10 @@ class PodRhythms:
         """Whether a pod is quiet that worked after this time."""
         return any(pod.silence is not None and pod.silence.since > after for pod in self._pods.values())
 
-    def rest_of_gpus(self, since: datetime | None) -> None:
-        """The GPUs of the node are silent since then; None: they are not, or not known."""
+    def observe_gpus(self, silent_since: datetime | None) -> None:
+        """Since when all GPUs of the node are silent. None: they are not, or it is not known."""
         for pod in self._pods.values():
-            pod.rest_of_gpus(since)
+            pod.observe_gpus(silent_since)
 
     @property
     def to_look_at(self) -> Sequence[str]:
@@ -140,7 +140,7 @@ class _Pod:
         self._recent: PodWork | None = None
         self._rhythm = GangRhythm(KEPT, {uid: past})
         self.silence: Silence | None = None
-        self._gpus_rest: datetime | None = None
+        self._gpus_silent_since: datetime | None = None
         self._activity: PodActivity | None = None
         """What it does, once it may be quiet and was looked at."""
         self._numbers = (0.0, 0.0)
@@ -179,15 +179,15 @@ class _Pod:
     def forget_fine(self) -> None:
         self._recent = None
 
-    def rest_of_gpus(self, since: datetime | None) -> None:
-        self._gpus_rest = since
+    def observe_gpus(self, silent_since: datetime | None) -> None:
+        self._gpus_silent_since = silent_since
 
     @property
     def _quiet_since(self) -> datetime | None:
         """Beside silent GPUs a pod may be quiet of which nothing would show that it polls."""
         if self.silence is not None:
             return self.silence.since
-        return self._gpus_rest if self.is_known and not self._shows_polling else None
+        return self._gpus_silent_since if self.is_known and not self._shows_polling else None
 
     @property
     def _shows_polling(self) -> bool:

@@ -48,8 +48,6 @@ NOISE: Mapping[str, float] = {
     "gpu": 0.004,
 }
 """Rates that an idle process reaches with its background threads. A signal whose mean is below tells nothing."""
-
-
 MOSTLY = 0.75
 """Of the samples of a signal have to be known for what is usual to be learned from them."""
 FEWEST_SIGNS = 2

@@ -365,7 +365,7 @@ def test_a_pod_that_would_not_be_seen_to_poll_is_looked_at_when_the_gpus_are_sil
     node.run(15, rank=computes)
     assert node.rhythms.to_look_at == []
 
-    node.rhythms.rest_of_gpus(rested)
+    node.rhythms.observe_gpus(rested)
     assert node.rhythms.to_look_at == ["rank"]
     node.rhythms.look_at({"rank": Stall(io_wait=0.1)})
 
@@ -379,19 +379,19 @@ def test_a_pod_that_would_not_be_seen_to_poll_is_looked_at_when_the_gpus_are_sil
 
 def test_it_is_looked_at_again_once_the_gpus_have_worked_meanwhile() -> None:
     node = known_node(computes)
-    node.rhythms.rest_of_gpus(node.now)
+    node.rhythms.observe_gpus(node.now)
     node.rhythms.look_at({})
-    node.rhythms.rest_of_gpus(None)
+    node.rhythms.observe_gpus(None)
     node.run(1, rank=computes)
     assert node.only().activity is None
 
-    node.rhythms.rest_of_gpus(node.now)
+    node.rhythms.observe_gpus(node.now)
     assert node.rhythms.to_look_at == ["rank"]
 
 
 def test_a_pod_that_is_seen_to_work_is_not_looked_at_because_of_the_gpus() -> None:
     node = known_node(trains)
-    node.rhythms.rest_of_gpus(node.now)
+    node.rhythms.observe_gpus(node.now)
 
     assert node.rhythms.to_look_at == []
 

@@ -11,7 +11,7 @@ from threading import Event
 import pytest
 
 from healthd.core.hang.gpus import GpuUse, GpuUses
-from healthd.probes.nvml.child.gpu import GpuUse as Instant
+from healthd.probes.nvml.child.gpu import Utilisation
 from healthd.probes.nvml.child.use import SPINS, UseSums
 from healthd.probes.nvml.health import Nvml
 from healthd.probes.nvml.process import ChildProcess, Pace, asking
@@ -123,14 +123,14 @@ class Gpu:
 
     pci = GPU0
 
-    def __init__(self, *said: Instant | None) -> None:
+    def __init__(self, *said: Utilisation | None) -> None:
         self._said = [*said]
 
-    def use(self) -> Instant | None:
+    def utilisation(self) -> Utilisation | None:
         return self._said.pop(0)
 
 
-HALF = Instant(kernels=1.0, memory=0.5, held=7)
+HALF = Utilisation(kernels=1.0, memory=0.5, held=7)
 
 
 def sums(gpu: Gpu, *at: float) -> tuple[float, float, int]:
@@ -143,7 +143,7 @@ def sums(gpu: Gpu, *at: float) -> tuple[float, float, int]:
 
 
 def test_a_kernel_that_only_waits_for_others_uses_no_memory() -> None:
-    waits = Instant(kernels=1.0, memory=0.01, held=7)
+    waits = Utilisation(kernels=1.0, memory=0.01, held=7)
 
     assert sums(Gpu(waits, waits), 10.0, 11.0) == (0.0, 1.0, 7)
 
@@ -158,11 +158,11 @@ def test_a_gpu_that_did_not_answer_is_counted_from_when_it_does() -> None:
 
 def test_a_slow_driver_is_asked_less_often() -> None:
     class Slow(Gpu):
-        def use(self) -> Instant | None:
+        def utilisation(self) -> Utilisation | None:
             ends = time.process_time() + 0.02
             while time.process_time() < ends:
                 pass
-            return super().use()
+            return super().utilisation()
 
     counted = UseSums(1.0)
     counted.sample([Slow(HALF)], 10.0)  # type: ignore[list-item]

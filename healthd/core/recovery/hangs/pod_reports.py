@@ -72,22 +72,28 @@ def _find(listed: Iterable[PodRhythm], uid: str) -> PodRhythm | None:
 
 
 def _judged(rhythm: PodRhythm | None, gpus: PodRhythm, pod: Pod) -> PodRhythm | None:
-    """What the pod does, where its processors may not show it: `rhythm` is None of one that hardly uses them."""
+    """What the pod does, by its processors and its GPUs. *rhythm* is None of one that hardly uses processors."""
     if gpus.state is MemberState.WORKING:
         known = rhythm or replace(gpus, uid=pod.metadata.uid)
         return replace(known, state=MemberState.WORKING, since=None, activity=None, shows_polling=True)
-    if gpus.state not in QUIET or gpus.since is None:
-        return rhythm
+    if gpus.state in QUIET and gpus.since is not None:
+        return _beside_silent_gpus(rhythm, gpus, gpus.since, pod)
+    return rhythm
+
+
+def _beside_silent_gpus(rhythm: PodRhythm | None, gpus: PodRhythm, since: datetime, pod: Pod) -> PodRhythm | None:
+    """A pod whose processors are seen to work does: it loads or saves data."""
     if rhythm is not None and rhythm.state in QUIET and rhythm.since is not None:
-        return replace(rhythm, since=max(rhythm.since, gpus.since), allowed=max(rhythm.allowed, gpus.allowed))
-    hardly_shows = rhythm is None or (rhythm.state is MemberState.WORKING and not rhythm.shows_polling)
-    if not hardly_shows or (gpus.since - began(pod)).total_seconds() < (gpus.worked or 0.0):
+        return replace(rhythm, since=max(rhythm.since, since), allowed=max(rhythm.allowed, gpus.allowed))
+    may_poll = rhythm is None or (rhythm.state is MemberState.WORKING and not rhythm.shows_polling)
+    is_of_another = (since - began(pod)).total_seconds() < (gpus.worked or 0.0)  # what is usual for its GPUs
+    if not may_poll or is_of_another:
         return rhythm
     if rhythm is None:
         return replace(gpus, uid=pod.metadata.uid, state=MemberState.SILENT, activity=None)
     patience = max(gpus.allowed, rhythm.allowed)
     return replace(
-        rhythm, state=MemberState.WAITING, since=gpus.since, period=gpus.period, allowed=patience, worked=gpus.worked
+        rhythm, state=MemberState.WAITING, since=since, period=gpus.period, allowed=patience, worked=gpus.worked
     )
 
 

@@ -34,7 +34,7 @@ _KINDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of NVML's union of values, by the type that it names."""
 
 
-class GpuUse(NamedTuple):
+class Utilisation(NamedTuple):
     """What a GPU does, by the driver's last sample of it (a sixth of a second to a second)."""
 
     kernels: float
@@ -76,13 +76,13 @@ class NvmlGpu:
             values, links = {}, {}
         return {"pci": self.pci, "state": state, "said": self._error, "values": values, "links": links}
 
-    def use(self) -> GpuUse | None:
+    def utilisation(self) -> Utilisation | None:
         """What it does at this moment. None: it does not say, as while it is shared out by MIG."""
         busy = self._ask(pynvml.nvmlDeviceGetUtilizationRates)
         memory = self._ask(pynvml.nvmlDeviceGetMemoryInfo)
         if busy is None:
             return None
-        return GpuUse(busy.gpu / 100, busy.memory / 100, memory.used if memory is not None else 0)
+        return Utilisation(busy.gpu / 100, busy.memory / 100, memory.used if memory is not None else 0)
 
     def register(self, events: Any, kinds: int) -> bool:
         """Register this GPU for *events*. False: it has none."""

@@ -38,16 +38,16 @@ class UseSums:
         began = time.process_time()
         found = {}
         for gpu in gpus:
-            if (use := gpu.use()) is None:
+            if (now := gpu.utilisation()) is None:
                 self._at.pop(gpu.pci, None)
                 continue
             passed = at - self._at.get(gpu.pci, at)
             self._at[gpu.pci] = at
             memory, kernels = self._sums.get(gpu.pci, (0.0, 0.0))
             if passed <= _LONGEST:
-                memory += passed * max(0.0, use.memory - SPINS)
-                kernels += passed * use.kernels
+                memory += passed * max(0.0, now.memory - SPINS)
+                kernels += passed * now.kernels
             self._sums[gpu.pci] = (memory, kernels)
-            found[gpu.pci] = (round(memory, 4), round(kernels, 4), use.held)
+            found[gpu.pci] = (round(memory, 4), round(kernels, 4), now.held)
         self.due = at + max(self._every, _REST * (time.process_time() - began))
         return found

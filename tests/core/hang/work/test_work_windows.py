@@ -83,37 +83,26 @@ def test_a_window_has_three_steps_at_least_and_steps_that_are_too_long_are_not_p
     assert pod.windows.newest is None
 
 
-def test_a_period_that_is_learned_a_bit_shorter_changes_no_window() -> None:
-    pod = Pod(5.1)
-    pod.run(100, Rates(cpu=1.0))
-    pod.period = 4.9
-    pod.run(30, Rates(cpu=1.0))
+@pytest.mark.parametrize(
+    ("before", "after", "seconds", "is_kept"),
+    [
+        pytest.param(5.1, 4.9, 30, True, id="it is learned a bit shorter"),
+        pytest.param(4.8, 6.0, 15, True, id="a slow rank makes the steps longer"),
+        pytest.param(4.8, 8.0, 30, False, id="a window has no room for two steps"),
+    ],
+)
+def test_windows_stay_as_long_as_they_are_while_two_steps_fit(
+    before: float, after: float, seconds: int, *, is_kept: bool
+) -> None:
+    """Else the controller would begin anew, just when its gang has become slower."""
+    pod = Pod(before)
+    pod.run(180, Rates(cpu=1.0))
+    pod.period = after
+    pod.run(2 * seconds, Rates(cpu=1.0))
 
     assert pod.windows.newest
-    assert pod.windows.newest.seconds == 30
-    assert len(pod.windows.newest.cores) > 3
-
-
-def test_a_rank_that_makes_long_steps_a_bit_longer_changes_no_window() -> None:
-    """Else the controller would begin anew just when its gang has become slower."""
-    pod = Pod(4.8)
-    pod.run(200, Rates(cpu=1.0))
-    pod.period = 6.0
-    pod.run(30, Rates(cpu=1.0))
-
-    assert pod.windows.newest
-    assert pod.windows.newest.seconds == 15
-    assert len(pod.windows.newest.cores) > 10
-
-
-def test_windows_become_longer_when_two_steps_do_not_fit() -> None:
-    pod = Pod(4.8)
-    pod.run(200, Rates(cpu=1.0))
-    pod.period = 8.0
-    pod.run(62, Rates(cpu=1.0))
-
-    assert pod.windows.newest
-    assert pod.windows.newest.seconds == 30
+    assert pod.windows.newest.seconds == seconds
+    assert (len(pod.windows.newest.cores) > 5) is is_kept
 
 
 @pytest.mark.parametrize("late", [0, 4])
