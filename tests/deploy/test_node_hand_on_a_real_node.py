@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
+from healthd.clock import SystemClock
 from healthd.core.api import ANNOTATION_QUARANTINE
 from healthd.core.api.names import LABEL_NODE_HAND
+from healthd.probes.klog.record import DRIFT
 from tests.deploy.accounts import SYSTEM
 from tests.deploy.manifests import DEPLOY, ROOT
 from tests.kernel_log import Unwritable, kernel_log
@@ -90,12 +93,26 @@ class Story:
             wait_until(what, seen, limit=PATIENCE)
         except LabError as error:
             ends = {name: pod.get("status") for name, pod in self.pods.items()}
-            raise LabError(f"{error}; on record: {self.status()}; pods: {ends}; asked: {self.asked()}") from None
+            raise LabError(
+                f"{error}; on record: {self.status()}; found: {self.findings()}; pods: {ends}; asked: {self.asked()}"
+            ) from None
 
     def status(self) -> Json:
         """What is on record."""
         path = f"/apis/healthd.dev/v1alpha1/namespaces/{SYSTEM}/noderemediations/{self.node.name}"
         found: Json = self._get(path).get("status", {})
+        return found
+
+    def is_later_than_its_proof(self) -> bool:
+        """Whether it is being checked, by the clock of the kernel log too, which may be behind others by `DRIFT`."""
+        proven_at = self.last().get("provenAt")
+        if self.status().get("phase") != "Checking" or proven_at is None:
+            return False
+        return SystemClock().now() > datetime.fromisoformat(proven_at) + 2 * DRIFT
+
+    def findings(self) -> list[Json]:
+        """What the agent has published of the node."""
+        found: list[Json] = self._get(f"/apis/healthd.dev/v1alpha1/nodehealths/{self.node.name}")["status"]["findings"]
         return found
 
     def last(self) -> Json:
@@ -146,7 +163,7 @@ def story(control_plane: ControlPlane, real_nodes: RealNodes, tmp_path_factory: 
     story.boots.append(node.boot_id)
     advise(installation.devices[node.name])
     story.until("a quarantine", lambda: ANNOTATION_QUARANTINE in story.notes())
-    story.until("a reset", lambda: story.status().get("phase") == "Checking")
+    story.until("a reset, and a time after it", story.is_later_than_its_proof)
     advise(installation.devices[node.name])
     story.until("a reboot asked for", lambda: "systemctl reboot" in story.asked())
     story.until("its pod at its end", lambda: list(story.pods.values())[-1]["status"]["phase"] == "Succeeded")
