@@ -11,12 +11,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from healthd.core.api import PodRhythm
-from healthd.core.api.health import PodProcess
+from healthd.core.api.health import MemberState, PodProcess
 from healthd.core.backoff import Jitter, no_jitter
 from healthd.core.hang.gpus import GpuRhythms, GpuUses
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
+from healthd.core.hang.work.gpu_clocks import ClockWindows
 from healthd.core.node.reporting import RENEWED_FOR, quiet_pods
 
 WITHIN = timedelta(seconds=5)
@@ -58,7 +61,7 @@ class RhythmSampler:
     """
     Samples the pods that are busy enough, and the GPUs. Its calls block and come from one thread at a time.
 
-    *with_work*: their work is published, too, for the comparison with others of their gang.
+    *with_work*: their work and the clocks of the GPUs are published, too, for the comparison with others of their gang.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class RhythmSampler:
         self._read_gpus = read_gpus
         self._rhythms = PodRhythms(late=WITHIN * jitter() if with_work else None)
         self._gpus = GpuRhythms()
+        self._clocks = ClockWindows() if with_work else None
         self._chosen_at: datetime | None = None
         self._read: tuple[Sequence[PodRhythm], PodRhythm | None] = ((), None)
         self._published: Sequence[PodRhythm] = ()
@@ -93,9 +97,7 @@ class RhythmSampler:
             self._chosen_at = now
             self._rhythms.choose(self._usages.processor_times(), now)
         self._rhythms.observe(self._usages.read(self._rhythms.sampled), now, finely=finely)
-        self._gpus.observe(self._read_gpus(now))
-        # A node may have pods that have had nothing to do for days. For these its GPUs do not matter.
-        gpus = self._gpus.published(now, a_pod_is_quiet=self._rhythms.fell_quiet(now - RENEWED_FOR))
+        gpus = self._observe_gpus(now)
         self._rhythms.observe_gpus(gpus.since if gpus is not None else None)
         if quiet := self._rhythms.to_look_at:
             self._rhythms.look_at(self._usages.stalls(quiet), self._ask(quiet))
@@ -104,6 +106,18 @@ class RhythmSampler:
             self._read = (pods, gpus)
             self._published = [*pods, gpus] if gpus is not None else pods
         return self._published
+
+    def _observe_gpus(self, now: datetime) -> PodRhythm | None:
+        uses = self._read_gpus(now)
+        self._gpus.observe(uses)
+        # A node may have pods that have had nothing to do for days. For these its GPUs do not matter.
+        rhythm = self._gpus.published(now, a_pod_is_quiet=self._rhythms.fell_quiet(now - RENEWED_FOR))
+        if self._clocks is None:
+            return rhythm
+        self._clocks.observe(uses)
+        if rhythm is None or rhythm.state is not MemberState.WORKING:
+            return rhythm
+        return replace(rhythm, clocks=self._clocks.of())
 
 
 class SettledRhythms:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from healthd.agent.rhythms import AGAIN_AFTER, WITHIN, RhythmSampler, SettledRhythms
+from healthd.agent.rhythms import AGAIN_AFTER, WITHIN, ReadGpus, RhythmSampler, SettledRhythms
 from healthd.core.api import PodRhythm
-from healthd.core.api.health import GPUS, MemberState, PodActivity
+from healthd.core.api.health import GPUS, GpuClock, MemberState, PodActivity
 from healthd.core.hang.gpus import GpuUse, GpuUses
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY
 from healthd.core.hang.samples import Stall, Usage
@@ -201,6 +201,39 @@ def test_gpus_are_sampled_each_second_once_they_work_though_no_pod_is_busy() -> 
 
     assert (rhythm.uid, rhythm.activity) == (GPUS, PodActivity(gpu_utilisation=100))
     assert sampler.every == SAMPLE_EVERY
+
+
+def runs_at(machine: Machine, mhz: float) -> ReadGpus:
+    """The GPU of *machine*, at this clock while it works."""
+
+    def read(now: datetime) -> GpuUses:
+        memory = machine.used.cpu / 2
+        return GpuUses(now, {"gpu": GpuUse(memory, 2 * memory, 7e9, mhz * memory, 1980)})
+
+    return read
+
+
+def test_the_clocks_of_gpus_that_work_are_listed_with_them() -> None:
+    machine = Machine()
+    sampler = RhythmSampler(machine, read_gpus=runs_at(machine, 1400))
+    for _ in range(300):
+        rhythms = machine.turn(sampler)
+    assert [each.clocks.gpus for each in rhythms if each.clocks] == [[GpuClock(pci="gpu", mhz=1400, newest=1400)]]
+    assert rhythms[-1].uid == GPUS
+
+    machine.works = False
+    for _ in range(30):
+        rhythms = machine.turn(sampler)
+    assert [each.clocks for each in rhythms] == [None, None]
+
+
+def test_where_work_is_not_compared_clocks_are_not_either() -> None:
+    machine = Machine()
+    sampler = RhythmSampler(machine, read_gpus=runs_at(machine, 1400), with_work=False)
+    for _ in range(300):
+        rhythms = machine.turn(sampler)
+
+    assert [(each.uid, each.clocks) for each in rhythms] == [("rank", None), (GPUS, None)]
 
 
 def test_gpus_are_listed_after_the_pods_and_the_list_stays_the_same_while_nothing_changes() -> None:

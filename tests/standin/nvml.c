@@ -340,6 +340,25 @@ int nvmlDeviceGetMemoryInfo(gpu_t gpu, memory_info *into)
     return OK;
 }
 
+static int clock_of(const char *call, gpu_t gpu, u32 *into)
+{
+    double number[1] = {1980};
+    int met = meet(call, number_of(gpu));
+    values(call, number_of(gpu), 1, number);
+    *into = number[0];
+    return met;
+}
+
+int nvmlDeviceGetClockInfo(gpu_t gpu, u32 kind, u32 *into)
+{
+    return kind == 1 ? clock_of("nvmlDeviceGetClockInfo", gpu, into) : INVALID_ARGUMENT; /* that of the SMs alone */
+}
+
+int nvmlDeviceGetMaxClockInfo(gpu_t gpu, u32 kind, u32 *into)
+{
+    return kind == 1 ? clock_of("nvmlDeviceGetMaxClockInfo", gpu, into) : INVALID_ARGUMENT;
+}
+
 int nvmlDeviceGetMigDeviceHandleByIndex(gpu_t gpu, u32 index, gpu_t *instance)
 {
     double number[1] = {0};

@@ -1,5 +1,5 @@
 """
-Compare the ranks of each gang by what agents publish of their pods, and report those that the others wait for.
+Compare the ranks of each gang by what agents publish of their pods and GPUs, and report those that the others wait for.
 
 A report changes nothing: no node is cordoned and no recovery begins. Where the owner of a gang allows it, the
 reconciler asks what is slow now, and moves the gang (`core.recovery.planned.slow_nodes`). The record of it is on the
@@ -10,7 +10,7 @@ read as its precondition: of two controllers one succeeds, and only that one rep
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,11 +25,13 @@ from healthd.controller.fleet.work_requests import WorkRequests
 from healthd.core.api import ANNOTATION_STRAGGLERS
 from healthd.core.config import HangPolicy
 from healthd.core.hang.work.gang_work import GangWork
+from healthd.core.hang.work.slow_gpus import SlowGpus
 from healthd.core.hang.work.straggler_text import minutes, sentence_of
 from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.printable import printable
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.hangs.gang_stragglers import (
+    clocks_of,
     explained,
     is_compared,
     next_record,
@@ -78,6 +80,8 @@ class Stragglers:
         self._has_compared = False
         self._gangs: dict[str, GangWork] = {}
         """By uid of the root."""
+        self._gpus: dict[str, SlowGpus] = {}
+        """By uid of the root."""
         self._unwritten: dict[str, list[Straggler]] = {}
         """By uid of the root: changes whose record is not written yet."""
         self._refused: dict[str, set[tuple[str, datetime]]] = {}
@@ -107,6 +111,7 @@ class Stragglers:
         roots = [root for root in self._cluster_state.roots.values() if is_compared(root, self._policy)]
         uids = {root.ref.uid for root in roots}
         self._gangs = {uid: gang for uid, gang in self._gangs.items() if uid in uids}
+        self._gpus = {uid: gpus for uid, gpus in self._gpus.items() if uid in uids}
         self._unwritten = {uid: changes for uid, changes in self._unwritten.items() if uid in uids}
         self._refused = {uid: known for uid, known in self._refused.items() if uid in uids}
         await self._compare(roots)
@@ -144,18 +149,27 @@ class Stragglers:
             return ()
         if not self._has_compared:
             return open_stragglers(root, self._clock.now())  # a new leader ends no alert before it has looked
-        gang = self._gangs.get(root.ref.uid)
-        return gang.present if gang is not None else ()
+        found = [each.present for each in self._detectors(root)]
+        return list({straggler.rank: straggler for each in found for straggler in each}.values())
 
     def slow_now(self, root: Root) -> Sequence[Straggler]:
         """
         The slow ranks of a gang, where the newest that agents publish shows each of them to be slow; else none. A
         record alone shows nothing: its owner can write it, and a new leader has not looked yet.
         """
-        gang = self._gangs.get(root.ref.uid)
-        if gang is None or not is_compared(root, self._policy) or root.ref.uid in self._unwritten:
+        if not is_compared(root, self._policy) or root.ref.uid in self._unwritten:
             return ()
-        return gang.slow_now(self._clock.now())
+        now = self._clock.now()
+        present = [each for each in self._detectors(root) if each.present]
+        shown = [each.slow_now(now) for each in present]
+        return [straggler for each in shown for straggler in each] if all(shown) else ()
+
+    def _detectors(self, root: Root) -> Iterator[GangWork | SlowGpus]:
+        """What compares this gang, by its work and by the clocks of its GPUs."""
+        if gang := self._gangs.get(root.ref.uid):
+            yield gang
+        if gpus := self._gpus.get(root.ref.uid):
+            yield gpus
 
     def _rows(self) -> Iterable[SlowRank]:
         for root in self._cluster_state.roots.values():
@@ -167,20 +181,40 @@ class Stragglers:
         uid, view = root.ref.uid, self._cluster_state.view(root.ref)
         if over := stopped(view, now):
             self._gangs.pop(uid, None)
+            self._gpus.pop(uid, None)
             return [each for each in over if (each.rank, each.since) not in self._refused.get(uid, ())]
+        changes = self._changes_of_work(root, view, now) + self._changes_of_clocks(root, view, now)
+        return [each if each.ended_at else self._adopted(each, view, root) for each in changes]
+
+    def _changes_of_work(self, root: Root, view: GangView, now: datetime) -> list[Straggler]:
         work = work_of(view, now)
         if work is None:
             return []
-        gang = self._gangs.get(uid)
+        gang = self._gangs.get(root.ref.uid)
         if gang is None or not gang.is_of(work) or gang.is_ahead(now):
-            gang = self._gangs[uid] = GangWork(work)
+            gang = self._gangs[root.ref.uid] = GangWork(work)
             for each in open_stragglers(root, now):
-                gang.adopt(each)
-        changes = [each if each.ended_at else self._explained(each, view, root) for each in gang.observe(work, now)]
-        for each in changes:
-            if each.ended_at is None:
-                gang.adopt(each)
-        return changes
+                if not each.gpu:
+                    gang.adopt(each)
+        return gang.observe(work, now)
+
+    def _changes_of_clocks(self, root: Root, view: GangView, now: datetime) -> list[Straggler]:
+        clocks = clocks_of(view, now)
+        if not clocks:
+            return []
+        gpus = self._gpus.get(root.ref.uid)
+        if gpus is None:
+            gpus = self._gpus[root.ref.uid] = SlowGpus()
+            for each in open_stragglers(root, now):
+                if each.gpu:
+                    gpus.adopt(each)
+        return gpus.observe(clocks, now)
+
+    def _adopted(self, straggler: Straggler, view: GangView, root: Root) -> Straggler:
+        """One that begins, with all that is known of it."""
+        known = self._explained(straggler, view, root)
+        (self._gpus if straggler.gpu else self._gangs)[root.ref.uid].adopt(known)
+        return known
 
     def _explained(self, straggler: Straggler, view: GangView, root: Root) -> Straggler:
         return with_history(explained(straggler, view), root, self._cluster_state.of_gang(root.ref), self._policy)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from healthd.core.alerts.advice import Advice
 from healthd.core.alerts.problem import Problem, as_text, stamp
 from healthd.core.api.incidents import Severity, key_of
-from healthd.core.hang.work.straggler_text import sentence_of
+from healthd.core.hang.work.straggler_text import effect_of, sentence_of
 from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.recovery_status import gang_text
@@ -37,7 +37,7 @@ def _problem(root: Root, slow: Sequence[Straggler], advice: Advice) -> Problem:
         cause="straggler",
         reason="is slow",
         subject=subject,
-        title=f"{subject} is about {first.slower:.0%} slower, because of rank {first.rank}",
+        title=f"{subject} is {effect_of(first)}",
         namespace=space if advice.has_namespaces else "",
         gang=gang if advice.has_namespaces else root.ref.name,
         nodes=tuple(dict.fromkeys(each.node for each in slow if each.node)),

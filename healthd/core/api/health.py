@@ -32,6 +32,12 @@ MOST_FRAMES = 12
 """Functions of a stack that are published, the innermost ones."""
 MOST_CONNECTIONS = 24
 """TCP connections of a quiet pod that are published: the lost ones, and some of the others."""
+MOST_GPUS = 64
+"""GPUs of a node whose clocks are published, the slowest ones."""
+MOST_LIMITS = 8
+"""Reasons for the slow clock of a GPU."""
+Clock = Annotated[float, msgspec.Meta(ge=0, le=100_000)]
+"""MHz."""
 MOST_WINDOWS = 24
 """Windows of a pod's work that are published: six minutes, where steps are short."""
 LONGEST_WINDOW = 120
@@ -214,6 +220,38 @@ class PodWork(Slim, frozen=True, kw_only=True):
     """The part of the time in which a process of it waited for a disk or a file system; empty: as above."""
 
 
+class GpuClock(Slim, frozen=True, kw_only=True):
+    """How fast one GPU runs while it works."""
+
+    pci: ShortText
+    """Its PCI address."""
+    mhz: Clock
+    """Its mean clock in the median window."""
+    newest: Clock = 0
+    """That in the newest window, where the median one has only begun to show a change; 0: not known."""
+    limited_by: Annotated[list[ShortText], msgspec.Meta(max_length=MOST_LIMITS)] = []
+    """What kept it down for much of the time, by its driver: `hw-thermal`, `sw-thermal`, `power-brake`,
+    `hw-slowdown`, `power-cap`, `sync-boost`, `setting`."""
+
+
+class GpuClocks(Slim, frozen=True, kw_only=True):
+    """
+    How fast the GPUs of a node run while they work, by the newest windows: a minute and three quarters, where they
+    worked all the time. Clocks are those of their multiprocessors, in MHz.
+    """
+
+    begin: Moment
+    """The beginning of the oldest window."""
+    end: Moment
+    """The end of the newest window."""
+    usual: Clock
+    """The clock of the median GPU."""
+    highest: Clock
+    """The highest clock of their model."""
+    gpus: Annotated[list[GpuClock], msgspec.Meta(min_length=1, max_length=MOST_GPUS)]
+    """Those that worked in all these windows, and say how fast; the slowest first."""
+
+
 class PodRhythm(Slim, frozen=True, kw_only=True):
     """
     What is usual for pod *uid*, and whether it does that now. A pod whose rhythm is not known is not listed.
@@ -243,6 +281,8 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     """How much it worked lately; absent: its steps are too long to compare, or its agent does not know it yet."""
     recent: PodWork | None = None
     """The newest minutes of that in windows of 5 s; absent: the controller did not ask for it lately."""
+    clocks: GpuClocks | None = None
+    """How fast the GPUs run while they work. Of `gpus` alone; absent: it is not known, or they do not work."""
 
 
 class RepairSeen(Slim, frozen=True, kw_only=True):

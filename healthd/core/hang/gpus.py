@@ -31,6 +31,12 @@ class GpuUse(NamedTuple):
     """Seconds in which a kernel ran: also one that only waits for other GPUs."""
     held: float
     """Bytes of its memory that are taken now."""
+    cycles: float = 0.0
+    """Millions of cycles of its clock in the seconds of *memory*: their quotient is the mean clock while it worked."""
+    highest: float = 0.0
+    """The highest clock of its model, MHz. 0: it does not say."""
+    limits: tuple[str, ...] = ()
+    """What keeps its clock down now, such as `power-cap` and `hw-thermal`."""
 
 
 class GpuUses(NamedTuple):

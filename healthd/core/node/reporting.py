@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from healthd.core.api import KernelLogCursor, NodeHealth, NodeHealthStatus, PodRhythm
-from healthd.core.api.health import MemberState, PodWork
+from healthd.core.api.health import GpuClocks, MemberState, PodWork
 from healthd.core.node.work_changes import has_changed
 
 PODS_AFTER = timedelta(seconds=2)
@@ -29,6 +29,10 @@ WORK_AFTER = timedelta(seconds=160)
 """Between two writes for the work of pods: each has the windows since the last one."""
 WORK_CHANGED_AFTER = timedelta(seconds=30)
 """The same while a pod works more or less than minutes before: one of its gang may have become slow."""
+CLOCKS_CHANGED_AFTER = timedelta(seconds=20)
+"""Between two writes because a GPU runs slower or faster: it may hold up its gang, or does no longer."""
+CLOCKS_CHANGED = 0.015
+"""By how much of its clock."""
 WORK_ASKED_AFTER = timedelta(seconds=9)
 """The same while the controller asks for the newest minutes: two windows of 5 s, of which some are cut a bit late."""
 RENEW_AFTER = timedelta(minutes=1)
@@ -105,6 +109,16 @@ def _work(status: NodeHealthStatus) -> list[PodWork]:
     return [rhythm.work for rhythm in status.rhythms if rhythm.work is not None]
 
 
+def _clocks(status: NodeHealthStatus) -> GpuClocks | None:
+    return next((rhythm.clocks for rhythm in status.rhythms if rhythm.clocks is not None), None)
+
+
+def _are_notably_different(before: GpuClocks | None, now: GpuClocks) -> bool:
+    """Whether a GPU runs slower or faster than before, or was not known."""
+    known = {each.pci: each.mhz for each in before.gpus} if before is not None else {}
+    return any(abs(gpu.mhz - known.get(gpu.pci, 0.0)) > CLOCKS_CHANGED * gpu.mhz for gpu in now.gpus)
+
+
 def _quiet(rhythms: Iterable[PodRhythm]) -> Iterator[PodRhythm]:
     return (rhythm for rhythm in rhythms if rhythm.state in {MemberState.WAITING, MemberState.SILENT})
 
@@ -130,6 +144,8 @@ def _waits_of_growth(stored: NodeHealthStatus, known: NodeHealthStatus) -> Itera
         yield GROWTH_AFTER
     if any(rhythm.recent is not None for rhythm in known.rhythms) and stored.rhythms != known.rhythms:
         yield WORK_ASKED_AFTER
+    if (clocks := _clocks(known)) is not None and clocks != _clocks(stored):
+        yield CLOCKS_CHANGED_AFTER if _are_notably_different(_clocks(stored), clocks) else WORK_AFTER
     if _work(stored) != _work(known):
         yield WORK_CHANGED_AFTER if works_differently(known.rhythms) else WORK_AFTER
 

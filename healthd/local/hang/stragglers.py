@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 import msgspec
 
+from healthd.core.api.health import GpuClocks
 from healthd.core.config.gangs import HangPolicy, StragglerMode
 from healthd.core.hang.silence import GangRhythm
+from healthd.core.hang.work.slow_gpus import SlowGpus
 from healthd.core.hang.work.stragglers import Straggler, StragglerDetector
 from healthd.core.hang.work.work_share import ShareWindows
 from healthd.core.recovery.hangs.gang_stragglers import KEPT
+
+NO_CLOCKS: Mapping[str, GpuClocks] = MappingProxyType({})
 
 
 class StragglerWatch:
@@ -22,22 +27,29 @@ class StragglerWatch:
         self._report = report
         self._windows = ShareWindows()
         self._detector = StragglerDetector()
+        self._gpus = SlowGpus()
 
-    async def observe(self, gang: GangRhythm, at: datetime, *, hangs: bool) -> None:
-        """After each sample of *gang*. A gang that *hangs*, or whose rhythm is not known yet, has no stragglers."""
+    async def observe(
+        self, gang: GangRhythm, at: datetime, *, hangs: bool, clocks: Mapping[str, GpuClocks] = NO_CLOCKS
+    ) -> None:
+        """
+        After each sample of *gang*. A gang that *hangs*, or whose rhythm is not known yet, has no stragglers. *clocks*:
+        how fast the GPUs of each rank run, by its name, as far as they are known.
+        """
         if not self._is_on:
             return
         if hangs or not gang.is_known:
             self._windows.restart()
             return
         window = self._windows.next_window(gang, at)
-        for straggler in self._detector.add(window) if window is not None else ():
+        by_work = self._detector.add(window) if window is not None else []
+        for straggler in [*by_work, *self._gpus.observe(clocks, at)]:
             await self._report(straggler)
 
     async def restart(self, at: datetime) -> None:
         """The ranks were stopped, or another attempt of them begins."""
         self._windows.restart()
-        for straggler in self._detector.restart(at):
+        for straggler in [*self._detector.restart(at), *self._gpus.restart(at)]:
             await self._report(straggler)
 
 

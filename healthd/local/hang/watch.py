@@ -143,7 +143,9 @@ class HangWatch:
             await self._report(silence)
             self._ask(silence, ranks)
         if self._stragglers is not None:
-            await self._stragglers.observe(self.rhythm, now, hangs=silence is not None)
+            clocks = self._gpus.clocks()
+            of_ranks = {rank.rank or rank.uid: clocks[rank.node] for rank in ranks if rank.node in clocks}
+            await self._stragglers.observe(self.rhythm, now, hangs=silence is not None, clocks=of_ranks)
 
     async def _restart(self, now: datetime) -> None:
         self.rhythm.restart()

@@ -64,7 +64,7 @@ class NvmlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How many events occurred since the child began, by GPU and Xid."""
     trouble: str = ""
     code: int = 0
-    use: dict[str, tuple[float, float, int]] | None = None
+    use: dict[str, GpuUse] | None = None
     """How much each GPU was used since the child began (`child.use.Use`), summed up until *at*."""
     at: float = 0.0
     """By the monotonic clock."""
@@ -213,7 +213,7 @@ class Nvml:
     def _ingest(self, answer: NvmlAnswer) -> None:
         """Raises ValueError for an invalid address."""
         if answer.use is not None:
-            self._used_at, self._used = answer.at, {parse_pci(pci): GpuUse(*use) for pci, use in answer.use.items()}
+            self._used_at, self._used = answer.at, {parse_pci(pci): use for pci, use in answer.use.items()}
             return
         self._trouble, self._last = "", None
         if answer.trouble:  # NVML returns an error also where there is no GPU

@@ -33,7 +33,7 @@ from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.node import work_request
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
-from tests.builders import a_finding, a_job, a_node, a_nodehealth, a_pod
+from tests.builders import A_CONTAINER, a_finding, a_job, a_node, a_nodehealth, a_pod
 from tests.core.hang.published import LENGTH, Agents
 from tests.fakes import START, ManualClock, counting_uids
 
@@ -46,6 +46,9 @@ SLOW = {str(rank): 4.0 if rank == 5 else 3.6 for rank in range(RANKS)}
 
 class Gang:
     """A Job of eight pods on eight nodes, their agents, and a controller that compares them after each window."""
+
+    container = A_CONTAINER
+    """Of each pod."""
 
     def __init__(self, policy: HangPolicy | None = None) -> None:
         self.clock = ManualClock()
@@ -72,7 +75,10 @@ class Gang:
 
     async def start(self, rank: int, job: Job) -> None:
         labels = {"batch.kubernetes.io/job-name": "train"}
-        await self.cluster.create(a_pod(f"train-{rank}", node=f"node-{rank}", index=rank, owner=job, labels=labels))
+        pod = a_pod(
+            f"train-{rank}", node=f"node-{rank}", index=rank, owner=job, labels=labels, container=self.container
+        )
+        await self.cluster.create(pod)
         running = {"status": {"phase": "Running"}}
         await self.cluster.patch(Pod, f"train-{rank}", running, namespace="default", subresource="status")
 

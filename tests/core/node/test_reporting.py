@@ -10,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.api import Device, KernelLogCursor, Nic, NodeHealthStatus, PodEnd, PodRhythm
-from healthd.core.api.health import MOST_WINDOWS, MemberState, PodWork
+from healthd.core.api.health import GPUS, MOST_WINDOWS, GpuClock, GpuClocks, MemberState, PodWork
 from healthd.core.api.model import Verdict
 from healthd.core.node.reporting import (
+    CLOCKS_CHANGED_AFTER,
     CURSOR_AFTER,
     DETAILS_AFTER,
     GROWTH_AFTER,
@@ -213,6 +214,33 @@ def test_the_newest_minutes_are_written_as_often_as_they_are_cut_while_they_are_
     assert write_at(works([4.0] * 20), asked([4.0]), written=START) == START + WORK_ASKED_AFTER
     assert write_at(asked([4.0]), asked([4.0, 4.0]), written=START) == START + WORK_ASKED_AFTER
     assert write_at(asked([4.0]), works([4.0] * 20), written=START) == START + GROWTH_AFTER
+
+
+def clocked(mhz: float, seconds: int = 0) -> NodeHealthStatus:
+    """A node of whose two GPUs one runs at *mhz*."""
+    end = START + timedelta(seconds=seconds)
+    gpus = [GpuClock(pci="0000:3b:00.0", mhz=mhz), GpuClock(pci="0000:af:00.0", mhz=1755)]
+    clocks = GpuClocks(begin=START, end=end, usual=1755, highest=1980, gpus=gpus)
+    return replace(STORED, rhythms=[replace(rhythm(uid=GPUS), clocks=clocks)])
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "wait"),
+    [
+        (clocked(1755), clocked(1755), REFRESH_AFTER),
+        (clocked(1755), clocked(1755, seconds=15), WORK_AFTER),
+        (clocked(1755), clocked(1740, seconds=15), WORK_AFTER),
+        (clocked(1755), clocked(1610, seconds=15), CLOCKS_CHANGED_AFTER),
+        (clocked(1610), clocked(1755, seconds=15), CLOCKS_CHANGED_AFTER),
+        (works([4.0] * 20), clocked(1755), CLOCKS_CHANGED_AFTER),
+        (clocked(1755), works([4.0] * 20), WORK_AFTER),
+    ],
+    ids=["the same", "newer", "a bit slower", "slower", "faster", "known now", "not known any more"],
+)
+def test_a_gpu_that_runs_slower_or_faster_is_written_soon(
+    before: NodeHealthStatus, now: NodeHealthStatus, wait: timedelta
+) -> None:
+    assert write_at(before, now, written=START) == START + wait
 
 
 def test_the_same_work_costs_no_write() -> None:

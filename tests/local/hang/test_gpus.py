@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import isnan
 from pathlib import Path
 
@@ -54,6 +54,23 @@ def test_slots_that_are_numbers_have_no_gpus_and_open_no_driver() -> None:
 
     assert gpus.read(START) == {}
     gpus.close()
+
+
+def test_the_clocks_of_each_slot_are_those_of_its_gpus() -> None:
+    driver, now = Driver({}), START
+    gpus = SlotGpus(SLOTS, driver)
+    for second in range(150):
+        now = START + timedelta(seconds=second)
+        driver.gpus = {
+            pci: GpuUse(second / 2, second, 7, mhz * second / 2, 1980) for pci, mhz in ((A, 1755), (B, 1200), (C, 1740))
+        }
+        gpus.read(now)
+
+    clocks = gpus.clocks()
+    assert {slot: [(gpu.pci, gpu.mhz) for gpu in each.gpus] for slot, each in clocks.items()} == {
+        "slot-0": [(B, 1200), (A, 1755)],
+        "slot-1": [(C, 1740)],
+    }
 
 
 def test_a_driver_is_closed_once() -> None:

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.core.api import Job, ObjectMeta
+from healthd.core.api.health import GpuClock, GpuClocks
 from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import StragglerMode
 from healthd.core.hang.samples import Usage
@@ -128,6 +129,31 @@ async def reported(policy: HangPolicy, *, hangs: bool = False) -> list[Straggler
         await watch.observe(gang, at, hangs=hangs)
     await watch.restart(at)
     return found
+
+
+async def test_a_slow_gpu_of_a_run_is_reported_once_and_ends_when_the_ranks_are_stopped() -> None:
+    gang, found = GangRhythm(), list[Straggler]()
+
+    async def report(straggler: Straggler) -> None:
+        found.append(straggler)
+
+    watch, at = StragglerWatch(HangPolicy(), report), START
+    clocks = {
+        str(rank): GpuClocks(
+            begin=START, end=START, usual=mhz, highest=1980, gpus=[GpuClock(pci=f"0000:3b:00.{rank}", mhz=mhz)]
+        )
+        for rank, mhz in enumerate((1755, 1740, 1404, 1755))
+    }
+    for second in range(300):
+        at = START + second * SECOND
+        gang.observe({str(rank): _usage(second, 0.5) for rank in range(4)}, at)
+        await watch.observe(gang, at, hangs=False, clocks=clocks)
+    await watch.restart(at)
+
+    begun, ended = found
+    assert (begun.rank, begun.gpu) == ("2", "0000:3b:00.2")
+    assert begun.slower == pytest.approx(0.25)
+    assert (ended.rank, ended.since, ended.was_stopped) == ("2", begun.since, True)
 
 
 def _usage(second: int, share: float) -> Usage:

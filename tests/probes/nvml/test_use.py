@@ -12,7 +12,7 @@ import pytest
 
 from healthd.core.hang.gpus import GpuUse, GpuUses
 from healthd.probes.nvml.child.gpu import Utilisation
-from healthd.probes.nvml.child.use import SPINS, UseSums
+from healthd.probes.nvml.child.use import SPINS, GpuSums, UseSums
 from healthd.probes.nvml.health import Nvml
 from healthd.probes.nvml.process import ChildProcess, Pace, asking
 from tests.probes.nvml.simulated_node import ENOUGH, GPU0, GPU1, NOW, SimulatedNode
@@ -46,6 +46,27 @@ def test_what_each_gpu_does_is_summed_up(world: SimulatedNode) -> None:
     assert busy.held == 60e9
     assert (uses.gpus[GPU1].memory, uses.gpus[GPU1].kernels) == (0, 0)
     assert NOW - timedelta(seconds=5) <= uses.at <= NOW
+
+
+def test_the_clock_of_each_gpu_is_read_with_what_keeps_it_down(world: SimulatedNode) -> None:
+    slow = "value nvmlDeviceGetClockInfo 0 1200", "value nvmlDeviceGetMaxClockInfo 0 1755", "value throttle 0 70"
+    world.standin.play("gpus 2", *BUSY, *slow)
+    uses = uses_until(world.probe, lambda uses: uses.gpus.get(GPU0, GpuUse(0, 0, 0)).memory > 0.1)
+    world.probe.close()
+
+    hot, idle = uses.gpus[GPU0], uses.gpus[GPU1]
+    assert hot.cycles / hot.memory == pytest.approx(1200, rel=0.01)
+    assert (hot.highest, set(hot.limits)) == (1755, {"setting", "power-cap", "hw-thermal"})
+    assert (idle.cycles, idle.highest, idle.limits) == (0, 1980, ())
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetClockInfo", "nvmlDeviceGetMaxClockInfo"])
+def test_a_driver_that_does_not_say_its_clock_is_read_without(world: SimulatedNode, call: str) -> None:
+    world.standin.play("gpus 1", *BUSY, f"error {call} 0 3")
+    uses = uses_until(world.probe, lambda uses: uses.gpus.get(GPU0, GpuUse(0, 0, 0)).memory > 0)
+    world.probe.close()
+
+    assert not uses.gpus[GPU0].cycles or not uses.gpus[GPU0].highest
 
 
 def test_the_sample_of_everything_else_stays_the_same_meanwhile(world: SimulatedNode) -> None:
@@ -133,7 +154,7 @@ class Gpu:
 HALF = Utilisation(kernels=1.0, memory=0.5, held=7)
 
 
-def sums(gpu: Gpu, *at: float) -> tuple[float, float, int]:
+def sums(gpu: Gpu, *at: float) -> GpuSums:
     """After a sample at each of these times."""
     found = {}
     counted = UseSums(1.0)
@@ -142,18 +163,32 @@ def sums(gpu: Gpu, *at: float) -> tuple[float, float, int]:
     return found[GPU0]
 
 
+def used(gpu: Gpu, *at: float) -> tuple[float, float, int]:
+    """How much its memory was used, kernels ran, and bytes are taken."""
+    return sums(gpu, *at)[:3]
+
+
 def test_a_kernel_that_only_waits_for_others_uses_no_memory() -> None:
     waits = Utilisation(kernels=1.0, memory=0.01, held=7)
 
-    assert sums(Gpu(waits, waits), 10.0, 11.0) == (0.0, 1.0, 7)
+    assert used(Gpu(waits, waits), 10.0, 11.0) == (0.0, 1.0, 7)
 
 
 def test_time_that_was_not_seen_does_not_count() -> None:
-    assert sums(Gpu(HALF, HALF, HALF), 10.0, 11.0, 60.0) == (0.49, 1.0, 7)
+    assert used(Gpu(HALF, HALF, HALF), 10.0, 11.0, 60.0) == (0.49, 1.0, 7)
 
 
 def test_a_gpu_that_did_not_answer_is_counted_from_when_it_does() -> None:
-    assert sums(Gpu(HALF, None, HALF, HALF), 10.0, 11.0, 12.0, 13.0) == (0.49, 1.0, 7)
+    assert used(Gpu(HALF, None, HALF, HALF), 10.0, 11.0, 12.0, 13.0) == (0.49, 1.0, 7)
+
+
+def test_cycles_count_while_it_works() -> None:
+    works = Utilisation(kernels=1.0, memory=0.51, held=7, clock=1400, highest=1980, limits=("power-cap",))
+    polls = Utilisation(kernels=1.0, memory=0.0, held=7, clock=1980, highest=1980)
+
+    assert sums(Gpu(works, works, polls, works), 10.0, 11.0, 12.0, 14.0) == GpuSums(
+        memory=1.5, kernels=4.0, held=7, cycles=2100.0, highest=1980, limits=("power-cap",)
+    )
 
 
 def test_a_slow_driver_is_asked_less_often() -> None:

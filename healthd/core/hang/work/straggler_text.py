@@ -15,12 +15,15 @@ SURE = 0.99
 def sentence_of(straggler: Straggler) -> str:
     """Which rank is slow, by how much, and why."""
     sure = f"{min(straggler.confidence, SURE):.0%} sure"
-    if straggler.reason:
-        where = ", ".join(f"{kind} {name}" for kind, name in _places(straggler) if name)
+    where = ", ".join(f"{kind} {name}" for kind, name in _places(straggler) if name)
+    rank = f"rank {straggler.rank}{f' ({where})' if where else ''}"
+    if straggler.gpu:
         return printable(
-            f"rank {straggler.rank}{f' ({where})' if where else ''} makes its gang about {straggler.slower:.0%} slower "
+            f"{rank} has a GPU that is {straggler.slower:.0%} slower than those of its peers, which have to wait "
             f"({sure}): {straggler.reason}"
         )
+    if straggler.reason:
+        return printable(f"{rank} makes its gang about {straggler.slower:.0%} slower ({sure}): {straggler.reason}")
     start = "; it has been so from the start, so the job may give it more to do" if straggler.from_start else ""
     return printable(
         f"rank {straggler.rank} is about {straggler.slower:.0%} slower than its peers, and they wait for it ({sure}): "
@@ -30,11 +33,14 @@ def sentence_of(straggler: Straggler) -> str:
 
 def pod_reason(straggler: Straggler, findings: Sequence[str]) -> str:
     """
-    Why a pod is slow, by its control group and the *findings* of its node. What its processes do is not known.
+    Why a pod is slow, by its control group or its GPU, and the *findings* of its node. What its processes do is not
+    known.
     """
     starved, stalled = straggler.starved - straggler.peers_starved, straggler.stalled - straggler.peers_stalled
     ran = straggler.ran - straggler.peers_ran
-    if stalled >= max(starved, ran):
+    if straggler.gpu:
+        why = straggler.reason
+    elif stalled >= max(starved, ran):
         why = (
             f"its processes wait for a disk or a file system {straggler.stalled:.0%} of the time, those of its peers "
             f"{straggler.peers_stalled:.0%}"
@@ -53,6 +59,16 @@ def pod_reason(straggler: Straggler, findings: Sequence[str]) -> str:
 def straggler_lines(stragglers: Sequence[Straggler]) -> list[str]:
     """One line for each, with its times."""
     return [f"{sentence_of(each)}; {_times(each)}" for each in stragglers]
+
+
+def effect_of(straggler: Straggler) -> str:
+    """What it does to its gang, in a few words. By the clock of a GPU only the most is known."""
+    rank, slower = printable(straggler.rank), f"{straggler.slower:.0%} slower"
+    return (
+        f"up to {slower}, because of a GPU of rank {rank}"
+        if straggler.gpu
+        else f"about {slower}, because of rank {rank}"
+    )
 
 
 def minutes(begin: datetime, end: datetime) -> str:

@@ -15,14 +15,15 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from healthd.core.api import NodeHealth, Pod
+from healthd.core.api.health import GpuClocks
 from healthd.core.api.model import Finding
 from healthd.core.config.gangs import HangPolicy, SilenceMode, StragglerMode
-from healthd.core.hang.work.gang_work import RankWork
+from healthd.core.hang.work.gang_work import AHEAD, KNOWN_FOR, RankWork
 from healthd.core.hang.work.straggler_text import pod_reason
 from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
 from healthd.core.recovery.hangs.gang_silence import is_whole, mode_of, ranks
-from healthd.core.recovery.hangs.pod_reports import began, report_of
+from healthd.core.recovery.hangs.pod_reports import began, gpu_clocks_of, report_of
 
 KEPT = 8
 """Stragglers on the record of a gang."""
@@ -55,6 +56,18 @@ def work_of(view: GangView, now: datetime) -> Mapping[str, RankWork] | None:
             return None
         work[name_of(pod, view.root)] = RankWork(pod.metadata.uid, known[0].work, known[1], known[0].recent)
     return work if len(work) > 1 else None
+
+
+def clocks_of(view: GangView, now: datetime) -> Mapping[str, GpuClocks]:
+    """What is published of the GPUs of each rank, by its name. A rank of which it is not known is left out."""
+    root, found = view.root, dict[str, GpuClocks]()
+    if root is None or not is_whole(view, root):
+        return found
+    for pod in ranks(view):
+        clocks = gpu_clocks_of(pod, view, now)
+        if clocks is not None and clocks.begin >= began(pod) and -AHEAD <= now - clocks.end <= KNOWN_FOR:
+            found[name_of(pod, root)] = clocks
+    return found
 
 
 def name_of(pod: Pod, root: Root) -> str:

@@ -13,7 +13,7 @@ from healthd.core.api.model import ENDED, Phase
 from healthd.core.api.save_stats import Concern
 from healthd.core.checkpoint.precheck import newest_step
 from healthd.core.checkpoint.restart_cost import Stake, at_stake
-from healthd.core.printable import printable
+from healthd.core.hang.work.straggler_text import effect_of
 from healthd.core.recovery.gang import Root, RootOutcome, given_up_by, left_stopped
 from healthd.core.recovery.hangs.gang_stragglers import open_stragglers
 from healthd.core.recovery.hangs.silence_record import open_silence
@@ -180,7 +180,7 @@ def _message(root: Root, active: Recovery | None, stake: Stake | None, own: Sequ
     if (silence := open_silence(root, now)) is not None:
         return f"hangs: no rank has worked since {silence.since:%Y-%m-%d %H:%M:%S} UTC"
     if slow := open_stragglers(root, now):
-        return f"slow: rank {printable(slow[-1].rank)} makes it about {slow[-1].slower:.0%} slower"
+        return effect_of(slow[-1])
     if not root.options.restart:
         return "healthd may not restart it"
     if stake is not None and stake.holds:

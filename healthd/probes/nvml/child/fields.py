@@ -103,6 +103,9 @@ THROTTLE = {
 }
 """The bits of `nvmlClocksEventReason…` behind the readings `nvml.throttle.…`. The other bits are settings of people."""
 
+LIMITS = {bit: why for bit, why in THROTTLE.items() if why != "idle"} | {0x2: "setting", 0x10: "sync-boost"}
+"""The same bits, and those of settings, where the clocks of GPUs that work are compared."""
+
 FABRIC_STATES = {0: "none", 1: "not-started", 2: "in-progress", 3: "completed"}
 FABRIC_SUMMARY = {1: "healthy", 2: "unhealthy", 3: "limited-capacity"}
 FABRIC_MASK = {

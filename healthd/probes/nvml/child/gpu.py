@@ -43,6 +43,12 @@ class Utilisation(NamedTuple):
     """The part of the time in which its memory was read or written."""
     held: int
     """Bytes of its memory that are taken. 0: it does not say."""
+    clock: int = 0
+    """Of its multiprocessors, MHz. 0: it does not say."""
+    highest: int = 0
+    """The highest clock of its model, MHz. 0: it does not say."""
+    limits: tuple[str, ...] = ()
+    """What keeps its clock down, by the names of `fields.LIMITS`."""
 
 
 class NvmlGpu:
@@ -60,6 +66,7 @@ class NvmlGpu:
         self._batches: dict[bool, list[Any]] = {}
         self._links: int | None = None
         self._identity: dict[str, Value] | None = None
+        self._highest: int | None = None
 
     def sample(self, *, whole: bool) -> dict[str, Any]:
         """Its state and values. *whole*: also those that are read now and then. Raises no error of NVML."""
@@ -82,7 +89,16 @@ class NvmlGpu:
         memory = self._ask(pynvml.nvmlDeviceGetMemoryInfo)
         if busy is None:
             return None
-        return Utilisation(busy.gpu / 100, busy.memory / 100, memory.used if memory is not None else 0)
+        held = memory.used if memory is not None else 0
+        return Utilisation(busy.gpu / 100, busy.memory / 100, held, *self._clock())
+
+    def _clock(self) -> tuple[int, int, tuple[str, ...]]:
+        """That of now, the highest, and what keeps it down."""
+        if self._highest is None:
+            self._highest = self._ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM) or 0
+        now = self._ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM) or 0
+        mask = self._reasons() or 0
+        return now, self._highest, tuple(why for bit, why in fields.LIMITS.items() if mask & bit)
 
     def register(self, events: Any, kinds: int) -> bool:
         """Register this GPU for *events*. False: it has none."""
@@ -110,12 +126,17 @@ class NvmlGpu:
         return _answered(values) | self._throttle()
 
     def _throttle(self) -> dict[str, Value]:
-        mask = self._ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons)
-        if mask is None:  # drivers before 535 know only the older name
-            mask = self._ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+        mask = self._reasons()
         if mask is None:
             return {}
         return {f"nvml.throttle.{why}": "yes" if mask & bit else "no" for bit, why in fields.THROTTLE.items()}
+
+    def _reasons(self) -> int | None:
+        """The bits of `nvmlClocksEventReason…`: why its clock is not the highest."""
+        mask: int | None = self._ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons)
+        if mask is None:  # drivers before 535 know only the older name
+            mask = self._ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+        return mask
 
     def _more(self) -> dict[str, Value]:
         if self._identity is None:

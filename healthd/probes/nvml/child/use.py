@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from healthd.probes.nvml.child.gpu import NvmlGpu
 
@@ -18,9 +19,26 @@ _LONGEST = 3.0
 _REST = 300
 """The child sleeps so many times as long as a sample took it: however slow a driver is, that is 0.3 % of a core."""
 
-Use = dict[str, tuple[float, float, int]]
-"""By the address of the GPU: seconds in which its memory was used by more than `SPINS`, seconds in which a kernel ran,
-and the bytes of its memory that are taken now."""
+
+class GpuSums(NamedTuple):
+    """What one GPU has done since the child began, and what it shows now: the fields of `core.hang.gpus.GpuUse`."""
+
+    memory: float = 0.0
+    """Seconds in which its memory was used by more than `SPINS`."""
+    kernels: float = 0.0
+    """Seconds in which a kernel ran."""
+    held: int = 0
+    """Bytes of its memory that are taken now."""
+    cycles: float = 0.0
+    """Millions of cycles of its clock in the seconds of *memory*."""
+    highest: int = 0
+    """The highest clock of its model, MHz."""
+    limits: tuple[str, ...] = ()
+    """What keeps its clock down now."""
+
+
+Use = dict[str, GpuSums]
+"""By the address of the GPU."""
 
 
 class UseSums:
@@ -28,7 +46,7 @@ class UseSums:
 
     def __init__(self, every: float) -> None:
         self._every = every
-        self._sums: dict[str, tuple[float, float]] = {}
+        self._sums: dict[str, GpuSums] = {}
         self._at: dict[str, float] = {}
         self.due = 0.0 if every else float("inf")
         """When to sample next, by the monotonic clock."""
@@ -43,11 +61,13 @@ class UseSums:
                 continue
             passed = at - self._at.get(gpu.pci, at)
             self._at[gpu.pci] = at
-            memory, kernels = self._sums.get(gpu.pci, (0.0, 0.0))
+            memory, kernels, _, cycles, *_ = self._sums.get(gpu.pci, GpuSums())
             if passed <= _LONGEST:
-                memory += passed * max(0.0, now.memory - SPINS)
+                worked = passed * max(0.0, now.memory - SPINS)
+                memory += worked
+                cycles += worked * now.clock
                 kernels += passed * now.kernels
-            self._sums[gpu.pci] = (memory, kernels)
-            found[gpu.pci] = (round(memory, 4), round(kernels, 4), now.held)
+            sums = self._sums[gpu.pci] = GpuSums(memory, kernels, now.held, cycles, now.highest, now.limits)
+            found[gpu.pci] = sums._replace(memory=round(memory, 4), kernels=round(kernels, 4), cycles=round(cycles, 1))
         self.due = at + max(self._every, _REST * (time.process_time() - began))
         return found

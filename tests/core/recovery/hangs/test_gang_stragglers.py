@@ -11,13 +11,23 @@ import msgspec
 import pytest
 
 from healthd.core.api import ContainerState, ContainerStatus, PodStatus, Running
-from healthd.core.api.health import MemberState, PodWork
+from healthd.core.api.health import GpuClock, GpuClocks, MemberState, PodWork
 from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.recovery.gang import GangView, Root
-from healthd.core.recovery.hangs.gang_stragglers import KEPT, next_record, open_stragglers, stopped, work_of
+from healthd.core.recovery.hangs.gang_stragglers import KEPT, clocks_of, next_record, open_stragglers, stopped, work_of
 from tests.builders import a_node
 from tests.core.gangs import a_root
-from tests.core.recovery.silences import NOW, a_gang, a_rank, a_report, a_rhythm, ago
+from tests.core.recovery.silences import (
+    NOW,
+    a_gang,
+    a_gpu_gang,
+    a_gpu_rank,
+    a_rank,
+    a_report,
+    a_rhythm,
+    ago,
+    gpus,
+)
 
 WORK = PodWork(end=ago(40), seconds=15, cores=[4.0] * 24)
 SLOW = Straggler(
@@ -69,6 +79,47 @@ STARTED = PodStatus(
 )
 def test_what_is_not_known_of_one_rank_makes_the_gang_unknown(fields: dict[str, Any]) -> None:
     assert work_of(working(**fields), NOW) is None
+
+
+CLOCKS = GpuClocks(begin=ago(115), end=ago(40), usual=1755, highest=1980, gpus=[GpuClock(pci="0000:3b:00.0", mhz=1740)])
+
+
+def clocked(clocks: GpuClocks | None = CLOCKS, *, held: str = "8", **fields: Any) -> GangView:
+    """Two ranks whose nodes publish how fast their GPUs run, the second one *clocks*."""
+    listed = [[msgspec.structs.replace(gpus(MemberState.WORKING), clocks=each)] for each in (CLOCKS, clocks)]
+    return msgspec.structs.replace(a_gpu_gang(*listed, held=held), **fields)
+
+
+def test_the_clocks_of_ranks_that_have_all_gpus_of_their_nodes_are_known_by_rank() -> None:
+    assert clocks_of(clocked(), NOW) == {"0": CLOCKS, "1": CLOCKS}
+    assert clocks_of(clocked(held="4"), NOW) == {}
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        pytest.param(None, id="not published"),
+        pytest.param(msgspec.structs.replace(CLOCKS, end=ago(300)), id="too old"),
+        pytest.param(msgspec.structs.replace(CLOCKS, end=ago(-60)), id="of a clock that is ahead"),
+        pytest.param(msgspec.structs.replace(CLOCKS, begin=ago(100_000)), id="of the pod before"),
+    ],
+)
+def test_what_is_not_known_of_one_rank_leaves_that_one_out(strange: GpuClocks | None) -> None:
+    assert clocks_of(clocked(strange), NOW).keys() == {"0"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"pods": (a_gpu_rank(0),)}, id="a member is missing"),
+        pytest.param({"root": a_root(suspended=True)}, id="it is suspended"),
+        pytest.param({"root": None}, id="no root"),
+        pytest.param({"nodes": {}}, id="no nodes"),
+        pytest.param({"health": {}}, id="no agents"),
+    ],
+)
+def test_a_gang_that_is_not_whole_has_no_clocks(fields: dict[str, Any]) -> None:
+    assert clocks_of(clocked(**fields), NOW) == {}
 
 
 def test_a_launcher_is_no_rank() -> None:

@@ -1,0 +1,124 @@
+"""Ranks with a slow GPU, by the clocks that agents publish: what is recorded and reported, also by a new leader."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from healthd.controller.fleet.stragglers import EVERY
+from healthd.core.api import Job, Node, NodeHealth, Pod
+from healthd.core.api.health import GPUS, GpuClock, GpuClocks, MemberState, PodRhythm
+from healthd.core.hang.work.slow_gpus import OVER
+from healthd.core.recovery.gang import Root
+from tests.builders import a_finding
+from tests.controller.fleet.test_stragglers import RANKS, Gang
+from tests.core.recovery.silences import with_gpus
+
+pytestmark = pytest.mark.slow
+
+PCI = "0000:3b:00.0"
+USUAL = 1755.0
+
+
+class GpuGang(Gang):
+    """A Job of eight pods, each with the eight GPUs of its node, whose agents publish nothing but their clocks."""
+
+    container = with_gpus()
+
+    async def start(self, rank: int, job: Job) -> None:
+        capacity = {"status": {"capacity": {"nvidia.com/gpu": "8"}}}
+        await self.cluster.patch(Node, f"node-{rank}", capacity, subresource="status")
+        await super().start(rank, job)
+
+    async def train(self, time: timedelta, *, slow: int | None = None, mhz: float = 1170.0) -> None:
+        """For so long the slowest GPU of rank *slow* runs at *mhz*, and the controller compares them."""
+        end = self.clock.now() + time
+        while self.clock.now() < end:
+            await self.clock.run_for(EVERY)
+            for rank in range(RANKS):
+                await self._publish(rank, mhz if rank == slow else USUAL)
+            await self.compare()
+
+    async def _publish(self, rank: int, mhz: float) -> None:
+        now = self.clock.now()
+        limits = ["power-cap"] if mhz == USUAL else ["hw-thermal", "power-cap"]
+        others = [GpuClock(pci=f"0000:af:00.{number}", mhz=USUAL) for number in range(7)]
+        gpus = [GpuClock(pci=PCI, mhz=mhz, limited_by=limits), *others]
+        clocks = GpuClocks(begin=now - timedelta(seconds=75), end=now, usual=USUAL, highest=1980, gpus=gpus)
+        rhythm = PodRhythm(uid=GPUS, state=MemberState.WORKING, period=2.0, allowed=12.0, clocks=clocks)
+        status = {"rhythms": [msgspec.to_builtins(rhythm)], "seenAt": now.isoformat()}
+        await self.cluster.patch(NodeHealth, f"node-{rank}", {"status": status}, subresource="status")
+
+    @property
+    def root(self) -> Root:
+        return next(iter(self.state.roots.values()))
+
+
+async def a_gang_that_trains() -> GpuGang:
+    gang = GpuGang()
+    await gang.open()
+    await gang.train(timedelta(minutes=5))
+    return gang
+
+
+async def test_a_slow_gpu_is_reported_and_recorded_once_with_pod_node_and_finding_and_so_is_its_end() -> None:
+    gang = await a_gang_that_trains()
+    hot = msgspec.to_builtins(a_finding("nvml-thermal-slowdown", device=PCI, message="it is too hot for its clock"))
+    await gang.cluster.patch(NodeHealth, "node-5", {"status": {"findings": [hot]}}, subresource="status")
+    await gang.train(timedelta(minutes=5), slow=5)
+
+    [(reason, message)] = gang.reported
+    assert reason == "GangStraggler"
+    assert message == (
+        "rank 5 (pod train-5, node node-5) has a GPU that is 50% slower than those of its peers, which have to wait "
+        f"(95% sure): {PCI} runs at 1,170 MHz while it works, those of its peers at 1,755 MHz: it is too hot; "
+        f"its node has {PCI}/nvml-thermal-slowdown: it is too hot for its clock"
+    )
+    [recorded] = await gang.record()
+    assert (recorded.rank, recorded.gpu, recorded.node, recorded.ended_at) == ("5", PCI, "node-5", None)
+
+    await gang.train(OVER + 2 * EVERY)
+    assert gang.reasons == ["GangStraggler", "GangStragglerOver"]
+    assert gang.stragglers.present(gang.root) == []
+
+
+async def test_gpus_that_run_alike_are_not_reported() -> None:
+    gang = await a_gang_that_trains()
+    await gang.train(timedelta(minutes=30), slow=5, mhz=1700.0)
+
+    assert gang.reported == []
+
+
+async def test_a_new_leader_reports_it_no_second_time_and_reports_its_end() -> None:
+    gang = await a_gang_that_trains()
+    await gang.train(timedelta(minutes=5), slow=5)
+    gang.lead()
+    await gang.train(timedelta(minutes=5), slow=5)
+    assert gang.reasons == ["GangStraggler"]
+
+    await gang.train(OVER + 2 * EVERY)
+    assert gang.reasons == ["GangStraggler", "GangStragglerOver"]
+
+
+async def test_it_is_slow_now_while_the_newest_clocks_show_it() -> None:
+    """So its gang may leave the node, where its owner allows it."""
+    gang = await a_gang_that_trains()
+    await gang.train(timedelta(minutes=11), slow=5)
+    [slow] = gang.stragglers.slow_now(gang.root)
+    assert (slow.rank, slow.seen_at - slow.since >= timedelta(minutes=10)) == ("5", True)
+
+    await gang.train(EVERY)
+    assert gang.stragglers.slow_now(gang.root) == ()
+
+
+async def test_pods_that_were_made_anew_end_it() -> None:
+    gang = await a_gang_that_trains()
+    await gang.train(timedelta(minutes=5), slow=5)
+    await gang.cluster.delete(Pod, "train-2", namespace="default", grace_seconds=0)
+    await gang.start(2, await gang.cluster.get(Job, "train", "default"))
+    await gang.compare()
+
+    assert gang.reasons == ["GangStraggler", "GangStragglerOver"]
+    assert [each.was_stopped for each in await gang.record()] == [True]
