@@ -37,9 +37,10 @@ PAST = 12
 """Values of the past: an hour."""
 LEAST_PAST = 6
 SHOWN = WINDOW * (WINDOWS // 2 + 1)
-KEEPS_UP = 0.04
-"""Below it the GPU is not slow any more, once that has lasted."""
+MARGIN = 0.03
+"""By so much less than what is asked for to begin with, it is still slow."""
 OVER = timedelta(minutes=1)
+"""How long it keeps up before it is over."""
 MANY = 16
 """Ranks. Among more of them one makes no difference to the median."""
 MOST = 10.0
@@ -119,7 +120,7 @@ class SlowGpus:
         named = [each for each in seen if self._is_named(each)]
         for each in named:
             self._present[each.rank] = replace(self._present[each.rank], slower=max(0.0, each.slower), seen_at=now)
-        keeps_up = [each.rank for each in named if each.slower < max(KEEPS_UP, self._usual(each) + RISE / 2)]
+        keeps_up = [each.rank for each in named if self._keeps_up(each)]
         self._keeps_up_since = {rank: min(self._keeps_up_since.get(rank, now), now) for rank in keeps_up}
         over = [rank for rank, since in self._keeps_up_since.items() if now - since >= OVER]
         for rank in over:
@@ -140,13 +141,20 @@ class SlowGpus:
         named = self._present.get(seen.rank)
         return named is not None and named.gpu == seen.clock.pci
 
-    def _is_odd(self, seen: _Seen) -> bool:
-        """Whether it is slower, and not by nature."""
-        if seen.slower < SLOWER:
-            return False
-        if seen.slower >= BY_NATURE or has_fault(seen.clock):
+    def _keeps_up(self, seen: _Seen) -> bool:
+        """A new leader does not know its past."""
+        if seen.slower < SLOWER - MARGIN:
             return True
-        return seen.rank != FIRST and self._is_known(seen) and seen.slower - self._usual(seen) >= self._least_rise(seen)
+        return self._is_known(seen) and not self._is_odd(seen, MARGIN)
+
+    def _is_odd(self, seen: _Seen, margin: float = 0.0) -> bool:
+        """Whether it is slower, and not by nature."""
+        slower = seen.slower + margin
+        if slower < SLOWER:
+            return False
+        if slower >= BY_NATURE or has_fault(seen.clock):
+            return True
+        return seen.rank != FIRST and self._is_known(seen) and slower - self._usual(seen) >= self._least_rise(seen)
 
     def _least_rise(self, seen: _Seen) -> float:
         usual, past = self._usual(seen), self._past[seen.rank, seen.clock.pci]

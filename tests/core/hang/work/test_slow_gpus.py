@@ -119,6 +119,23 @@ def test_one_that_is_slower_by_nature_is_over_when_it_is_as_slow_as_usual_again(
     assert len(gpus.observe(a_gang(r3=clocks(1660)), START + LATER + OVER)) == 1
 
 
+def test_one_that_is_about_as_slow_as_may_be_by_nature_is_reported_once() -> None:
+    gpus, changes = after_an_hour(1550), []
+    for second in range(0, 3600, 15):
+        mhz = 1530 if second % 600 < 300 else 1550  # slower by 15.7 % and by 14.2 %
+        changes += gpus.observe(a_gang(r3=clocks(mhz)), START + timedelta(seconds=second))
+
+    assert [each.ended_at for each in changes] == [None]
+
+
+def test_one_whose_fault_ends_is_over_though_it_is_slow_by_nature() -> None:
+    gpus = after_an_hour(1600)
+    assert len(gpus.observe(a_gang(r3=clocks(1590, limited_by=["hw-thermal"])), START)) == 1
+
+    gpus.observe(a_gang(r3=clocks(1590)), START + LATER)
+    assert len(gpus.observe(a_gang(r3=clocks(1590)), START + LATER + OVER)) == 1
+
+
 def test_each_gpu_has_a_past_of_its_own() -> None:
     """One that is slow by nature does not hide another one of its node that becomes so."""
     gpus = after_an_hour(1609)
