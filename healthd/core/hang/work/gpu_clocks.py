@@ -9,7 +9,7 @@ count: the clock of a GPU is the median of them.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from statistics import median
 from typing import NamedTuple
@@ -42,9 +42,12 @@ class _Window(NamedTuple):
 class _Gpu:
     """The newest windows of one GPU."""
 
-    def __init__(self, use: GpuUse, at: datetime) -> None:
+    def __init__(self, pci: str, use: GpuUse, at: datetime) -> None:
+        self._pci = pci
         self.windows: deque[_Window] = deque(maxlen=WINDOWS)
         self.highest = use.highest
+        self.clock: GpuClock | None = None
+        """None: not known."""
         self._begin(use, at)
 
     def _begin(self, use: GpuUse, at: datetime) -> None:
@@ -53,7 +56,6 @@ class _Gpu:
     def add(self, use: GpuUse, at: datetime) -> None:
         self._samples += 1
         self._limits.update(use.limits)
-        self.highest = use.highest
         passed, worked = at - self._began, use.memory - self._first.memory
         if worked < 0:  # counted anew: another process reads the driver
             self._begin(use, at)
@@ -64,18 +66,19 @@ class _Gpu:
         if worked >= LEAST_WORK * passed.total_seconds():
             mhz = (use.cycles - self._first.cycles) / worked
             self.windows.append(_Window(self._began, at, mhz, self._samples, self._limits))
+        self.highest = use.highest
+        self.clock = self._of_windows()
         self._begin(use, at)
 
-    @property
-    def is_known(self) -> bool:
-        return self.highest > 0 and len(self.windows) == WINDOWS and all(each.mhz > 0 for each in self.windows)
+    def _of_windows(self) -> GpuClock | None:
+        clocks = [window.mhz for window in self.windows]
+        if self.highest <= 0 or len(clocks) < WINDOWS or min(clocks) <= 0:
+            return None
+        return GpuClock(
+            pci=self._pci, mhz=round(median(clocks)), newest=round(clocks[-1]), limited_by=self._frequent_limits()
+        )
 
-    @property
-    def mhz(self) -> float:
-        return median(window.mhz for window in self.windows)
-
-    @property
-    def limits(self) -> list[str]:
+    def _frequent_limits(self) -> list[str]:
         """What kept it down, the most frequent reason first."""
         samples = sum(window.samples for window in self.windows)
         named = sum((window.limits for window in self.windows), Counter[str]())
@@ -90,34 +93,28 @@ class ClockWindows:
         self._at: datetime | None = None
 
     def observe(self, uses: GpuUses) -> None:
-        """Take a sample. The same one again is none."""
-        if self._at is not None and uses.at <= self._at and uses.gpus:
+        """Take a sample. The same one again is none. Where the clock was set back, all begin anew."""
+        if self._at is not None and self._at - WINDOW < uses.at <= self._at and uses.gpus:
             return
+        is_continued = self._at is not None and uses.at > self._at
         self._at = uses.at
-        self._gpus = {pci: gpu for pci, gpu in self._gpus.items() if pci in uses.gpus}
+        self._gpus = {pci: gpu for pci, gpu in self._gpus.items() if is_continued and pci in uses.gpus}
         for pci, use in uses.gpus.items():
             if pci in self._gpus:
                 self._gpus[pci].add(use, uses.at)
             else:
-                self._gpus[pci] = _Gpu(use, uses.at)
+                self._gpus[pci] = _Gpu(pci, use, uses.at)
 
     def of(self, pcis: Collection[str] | None = None) -> GpuClocks | None:
         """Of these GPUs, or of all. None: of none it is known, or they are of different models."""
-        known = {pci: gpu for pci, gpu in self._gpus.items() if gpu.is_known and (pcis is None or pci in pcis)}
-        if not known or len({gpu.highest for gpu in known.values()}) > 1:
+        of_these = [gpu for pci, gpu in self._gpus.items() if pcis is None or pci in pcis]
+        known = [(gpu, gpu.clock) for gpu in of_these if gpu.clock is not None]
+        if not known or len({gpu.highest for gpu, _ in known}) > 1:
             return None
-        return _compared(known)
-
-
-def _compared(known: Mapping[str, _Gpu]) -> GpuClocks:
-    gpus = [
-        GpuClock(pci=pci, mhz=round(gpu.mhz), newest=round(gpu.windows[-1].mhz), limited_by=gpu.limits)
-        for pci, gpu in known.items()
-    ]
-    return GpuClocks(
-        begin=min(each.windows[0].begin for each in known.values()).replace(microsecond=0),
-        end=max(each.windows[-1].end for each in known.values()).replace(microsecond=0),
-        usual=round(median(each.mhz for each in known.values())),
-        highest=max(each.highest for each in known.values()),
-        gpus=sorted(gpus, key=lambda each: (each.mhz, each.pci))[:MOST_GPUS],
-    )
+        return GpuClocks(
+            begin=min(gpu.windows[0].begin for gpu, _ in known).replace(microsecond=0),
+            end=max(gpu.windows[-1].end for gpu, _ in known).replace(microsecond=0),
+            usual=round(median(clock.mhz for _, clock in known)),
+            highest=known[0][0].highest,
+            gpus=sorted((clock for _, clock in known), key=lambda clock: (clock.mhz, clock.pci))[:MOST_GPUS],
+        )

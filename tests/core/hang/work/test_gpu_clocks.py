@@ -167,6 +167,17 @@ def test_the_same_sample_again_is_none() -> None:
     assert driver.clocks.of() is None
 
 
+def test_a_clock_that_was_set_back_makes_them_begin_anew() -> None:
+    driver = Driver()
+    driver.run(200, USUAL)
+    driver.now -= timedelta(hours=1)
+    driver.run(LEARNED, USUAL)
+    assert driver.clocks.of() is None
+
+    driver.run(1, USUAL)
+    assert driver.known().end == driver.now
+
+
 def test_without_an_answer_nothing_is_known() -> None:
     driver = Driver()
     driver.run(200, USUAL)
