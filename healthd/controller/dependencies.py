@@ -11,7 +11,7 @@ from healthd.cluster.port import Cluster, Reader
 from healthd.controller.fresh_reads import Gather, one_by_one
 from healthd.controller.ports import Activity, Checkpoints, NoActivity, UnknownWitnesses, Witnesses
 from healthd.core.backoff import Jitter, no_jitter
-from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.hang.straggler import Straggler
 from healthd.core.recovery.gang import Root
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.events import Announce, silently

@@ -23,7 +23,7 @@ from healthd.core.api import Cause, GangRef, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.config import Config
 from healthd.core.config.gangs import SilenceMode, StragglerMode
-from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.hang.straggler import Straggler
 from healthd.core.node.reporting import silence
 from healthd.core.recovery.decide import stopped_at
 from healthd.core.recovery.faults import find_faults

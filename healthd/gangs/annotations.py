@@ -51,7 +51,7 @@ from healthd.core.api.save_stats import NO_SAVES, Saves
 from healthd.core.config import parse_duration
 from healthd.core.config.gangs import SilenceMode, StragglerMode
 from healthd.core.hang.silence import Silence
-from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.hang.straggler import Straggler
 from healthd.core.recovery.gang import GangOptions, Root, StartHint
 from healthd.core.recovery.nodes.spares import reservation
 from healthd.core.recovery.progress import NO_PROGRESS, Progress

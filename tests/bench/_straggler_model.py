@@ -21,8 +21,9 @@ from healthd.agent.rhythms import WITHIN
 from healthd.controller.fleet.stragglers import EVERY, WATCHED_EVERY
 from healthd.core.api.health import MOST_WINDOWS, PodWork
 from healthd.core.hang.pods import SAMPLE_EVERY
+from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.gang_work import GangWork, RankWork
-from healthd.core.hang.work.stragglers import Straggler, StragglerDetector
+from healthd.core.hang.work.stragglers import StragglerDetector
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 from healthd.core.hang.work.work_windows import FINE
 from healthd.core.node.reporting import WORK_AFTER, WORK_ASKED_AFTER, WORK_CHANGED_AFTER

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.hang.straggler import Straggler
 from healthd.core.reliability.distributions import regularised_gamma
 from tests.bench._figures import machine, spread
 from tests.bench._straggler_model import A_DAY, RANKS, Gang, PodGang, Slow, reported

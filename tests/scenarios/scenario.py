@@ -40,7 +40,7 @@ from healthd.core.api.model import Finding, Phase
 from healthd.core.config import BreakerPolicy, Config, ForeignPolicy, HangPolicy, QuarantinePolicy, RecoveryPolicy
 from healthd.core.diagnosis.readings import Reading, RecordBatch, Sample
 from healthd.core.diagnosis.signals.tables import known_rules
-from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.hang.straggler import Straggler
 from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
 from healthd.gangs.adapter import GangAdapter

@@ -23,7 +23,7 @@ from healthd.core.api.health import MemberState, PodRhythm
 from healthd.core.api.model import ENDED, CauseKind, Phase
 from healthd.core.config import HangPolicy, RecoveryPolicy
 from healthd.core.config.gangs import StragglerMode
-from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.hang.straggler import Straggler
 from healthd.core.recovery.gang import Root, RootOutcome, index_of
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics

@@ -51,7 +51,7 @@ from healthd.core.config import (
 from healthd.core.diagnosis.readings import RecordBatch, Sample
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.diagnosis.signals.tables import known_rules
-from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.hang.straggler import Straggler
 from healthd.core.recovery.planned.growth import grows_back
 from healthd.gangs import ADAPTERS
 from healthd.local.jobs.controller import JobController

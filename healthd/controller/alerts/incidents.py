@@ -39,7 +39,7 @@ from healthd.core.api.incidents import Severity
 from healthd.core.api.model import ENDED
 from healthd.core.backoff import Jitter, no_jitter
 from healthd.core.config import AlertsPolicy, HangPolicy, QuarantinePolicy
-from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.hang.straggler import Straggler
 from healthd.core.recovery.gang import Root
 from healthd.telemetry.events import Announce, silently
 from healthd.telemetry.isolation import Isolation

@@ -24,10 +24,10 @@ from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.fleet.work_requests import WorkRequests
 from healthd.core.api import ANNOTATION_STRAGGLERS
 from healthd.core.config import HangPolicy
+from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.gang_work import GangWork
 from healthd.core.hang.work.slow_gpus import SlowGpus
 from healthd.core.hang.work.straggler_text import minutes, sentence_of
-from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.printable import printable
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.hangs.gang_stragglers import (

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from healthd.core.alerts.advice import Advice
 from healthd.core.alerts.problem import Problem, as_text, stamp
 from healthd.core.api.incidents import Severity, key_of
+from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.straggler_text import effect_of, sentence_of
-from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.recovery_status import gang_text
 from healthd.core.shell_words import shell_word

@@ -31,7 +31,7 @@ from healthd.core.api.model import Phase
 from healthd.core.api.save_stats import NO_SAVES, Saves
 from healthd.core.config.gangs import SilenceMode, StragglerMode
 from healthd.core.hang.silence import Silence
-from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.hang.straggler import Straggler
 from healthd.core.recovery.nodes.foreign_signs import Sign
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.core.recovery.terms import KUBERNETES, Terms

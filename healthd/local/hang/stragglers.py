@@ -11,8 +11,9 @@ import msgspec
 from healthd.core.api.health import GpuClocks
 from healthd.core.config.gangs import HangPolicy, StragglerMode
 from healthd.core.hang.silence import GangRhythm
+from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.slow_gpus import SlowGpus
-from healthd.core.hang.work.stragglers import Straggler, StragglerDetector
+from healthd.core.hang.work.stragglers import StragglerDetector
 from healthd.core.hang.work.work_share import ShareWindows
 from healthd.core.recovery.hangs.gang_stragglers import KEPT
 

@@ -28,10 +28,10 @@ from healthd.core.api import (
 from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.describe import who_holds_up, why_hang
 from healthd.core.hang.silence import Silence
+from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.suspects.suspicion import suspects_of
 from healthd.core.hang.work.straggler_text import minutes
 from healthd.core.hang.work.straggler_text import sentence_of as straggler_sentence
-from healthd.core.hang.work.stragglers import Straggler
 from healthd.core.printable import printable
 from healthd.core.recovery.gang import Root, attempt_of
 from healthd.core.recovery.hangs.silence_record import what_follows

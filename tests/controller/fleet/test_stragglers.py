@@ -29,7 +29,7 @@ from healthd.core.api import (
 from healthd.core.api.health import MemberState, PodRhythm
 from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import StragglerMode
-from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.hang.straggler import Straggler
 from healthd.core.node import work_request
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics

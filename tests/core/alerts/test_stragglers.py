@@ -10,7 +10,7 @@ from healthd.core.alerts.advice import IN_CLUSTER
 from healthd.core.alerts.problem import Problem
 from healthd.core.alerts.stragglers import straggler_problems
 from healthd.core.api.incidents import Severity
-from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.hang.straggler import Straggler
 from tests.core.gangs import a_root
 from tests.fakes import START
 

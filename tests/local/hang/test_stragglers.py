@@ -18,7 +18,7 @@ from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import StragglerMode
 from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import GangRhythm
-from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.hang.straggler import Straggler
 from healthd.core.recovery.hangs.gang_stragglers import KEPT
 from healthd.gangs.annotations import metadata_of_root
 from healthd.local.gang import NAMESPACE, RunSpec

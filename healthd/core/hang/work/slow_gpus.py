@@ -21,8 +21,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from healthd.core.api.health import GpuClock, GpuClocks
+from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.gpu_clocks import KNOWN_FOR, WINDOW, WINDOWS
-from healthd.core.hang.work.stragglers import AT_MOST, FEW, FIRST, NORMAL, Straggler
+from healthd.core.hang.work.stragglers import AT_MOST, FEW, FIRST, NORMAL
 
 SLOWER = 0.07
 """How much longer the same work takes by the clock, at least: one that is slower by 10 % is clear of it."""

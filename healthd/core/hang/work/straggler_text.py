@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from healthd.core.hang.work.stragglers import LONGEST_REASON, Straggler
+from healthd.core.hang.straggler import LONGEST_REASON, Straggler
 from healthd.core.printable import printable
 
 SURE = 0.99

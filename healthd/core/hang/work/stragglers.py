@@ -20,12 +20,12 @@ from datetime import datetime
 from itertools import accumulate, islice
 from math import ceil, sqrt
 from statistics import fmean, median
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
-from healthd.core.untrusted import Moment
 
 LEAST = 0.05
 """The least rise of the excess of a straggler. One that is slower by 10 % shows 0.09 in the mean."""
@@ -95,45 +95,6 @@ OVER = 60.0
 """Seconds with less than the least rise of any, after which it is over."""
 AT_MOST = 4
 """One member in so many may be a straggler. More of them have another part in the job."""
-
-LONGEST_NAME = 320
-"""Characters of a rank, a pod or a node: an index has no more."""
-LONGEST_REASON = 600
-"""Characters."""
-Amount = Annotated[float, msgspec.Meta(ge=0, le=1000)]
-"""The record of a gang is on its root, where its owner can write it."""
-
-
-class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """One member that the others wait for. Shares are of the time, from 0 to 1."""
-
-    rank: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
-    slower: Amount
-    """How much longer a step takes for it, or because of it: 0.1 is 10 %."""
-    since: Moment
-    """The beginning of the first window that shows it."""
-    seen_at: Moment
-    ran: Amount
-    starved: Amount
-    peers_ran: Amount
-    """The median of its peers."""
-    peers_starved: Amount
-    stalled: Amount = 0.0
-    peers_stalled: Amount = 0.0
-    from_start: bool = False
-    """It has been so since its shares are known: the job itself may give it more to do."""
-    confidence: Amount
-    """An estimate."""
-    pod: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = ""
-    node: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = ""
-    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
-    """Why, for a person. Empty: it follows from the shares. On Kubernetes shares are of cores, and no main thread's."""
-    ended_at: Moment | None = None
-    """When it was over. None: it is still slow, as far as is known."""
-    gpu: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = ""
-    """The PCI address of the GPU whose clock shows it. Empty: the processors of its host do."""
-    was_stopped: bool = False
-    """It ended because the ranks were stopped."""
 
 
 class _Member:

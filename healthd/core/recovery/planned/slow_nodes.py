@@ -20,7 +20,7 @@ from healthd.core.api import Node, Pod, Recovery
 from healthd.core.api.model import CauseKind
 from healthd.core.api.recoveries import MOST_SUSPECTS
 from healthd.core.config.gangs import HangPolicy, RecoveryPolicy, StragglerMode
-from healthd.core.hang.work.stragglers import LONGEST_REASON, Straggler
+from healthd.core.hang.straggler import LONGEST_REASON, Straggler
 from healthd.core.node.quarantine import repaired_at
 from healthd.core.recovery.gang import GangView, Root, index_of
 from healthd.core.recovery.hangs.gang_silence import is_whole, ranks

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.api.health import GpuClock, GpuClocks
+from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.gpu_clocks import KNOWN_FOR
 from healthd.core.hang.work.slow_gpus import OVER, SlowGpus
 from healthd.core.hang.work.straggler_text import effect_of, sentence_of
-from healthd.core.hang.work.stragglers import Straggler
 from tests.fakes import START
 
 PCI = "0000:3b:00.0"

@@ -12,7 +12,7 @@ import pytest
 
 from healthd.core.api import ContainerState, ContainerStatus, PodStatus, Running
 from healthd.core.api.health import GpuClock, GpuClocks, MemberState, PodWork
-from healthd.core.hang.work.stragglers import Straggler
+from healthd.core.hang.straggler import Straggler
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.hangs.gang_stragglers import KEPT, clocks_of, next_record, open_stragglers, stopped, work_of
 from tests.builders import a_node

@@ -23,7 +23,7 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.api.names import LABEL_STOPS
 from healthd.core.config import BreakerPolicy, HangPolicy, RecoveryPolicy
 from healthd.core.config.gangs import SilenceMode, StragglerMode
-from healthd.core.hang.work.stragglers import LONGEST_REASON, Straggler
+from healthd.core.hang.straggler import LONGEST_REASON, Straggler
 from healthd.core.recovery import breaker
 from healthd.core.recovery.decide import decide, open_recovery
 from healthd.core.recovery.faults import blames_node

@@ -1,0 +1,48 @@
+"""A rank that the others of its gang wait for, as it is reported and recorded."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from healthd.core.untrusted import Moment
+
+LONGEST_NAME = 320
+"""Characters of a rank, a pod or a node: an index has no more."""
+LONGEST_REASON = 600
+"""Characters."""
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1000)]
+"""The record of a gang is on its root, where its owner can write it."""
+
+
+class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One member that the others wait for. Shares are of the time, from 0 to 1."""
+
+    rank: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+    slower: Amount
+    """How much longer a step takes for it, or because of it: 0.1 is 10 %."""
+    since: Moment
+    """The beginning of the first window that shows it."""
+    seen_at: Moment
+    ran: Amount
+    starved: Amount
+    peers_ran: Amount
+    """The median of its peers."""
+    peers_starved: Amount
+    stalled: Amount = 0.0
+    peers_stalled: Amount = 0.0
+    from_start: bool = False
+    """It has been so since its shares are known: the job itself may give it more to do."""
+    confidence: Amount
+    """An estimate."""
+    pod: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = ""
+    node: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = ""
+    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
+    """Why, for a person. Empty: it follows from the shares. On Kubernetes shares are of cores, and no main thread's."""
+    ended_at: Moment | None = None
+    """When it was over. None: it is still slow, as far as is known."""
+    gpu: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = ""
+    """The PCI address of the GPU whose clock shows it. Empty: the processors of its host do."""
+    was_stopped: bool = False
+    """It ended because the ranks were stopped."""
