@@ -50,7 +50,9 @@ class StragglerWatch:
     async def restart(self, at: datetime) -> None:
         """The ranks were stopped, or another attempt of them begins."""
         self._windows.restart()
-        for straggler in [*self._detector.restart(at), *self._gpus.restart(at)]:
+        ended = [*self._detector.restart(at), *self._gpus.stopped(at)]
+        self._gpus = SlowGpus()
+        for straggler in ended:
             await self._report(straggler)
 
 

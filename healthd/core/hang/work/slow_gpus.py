@@ -72,6 +72,8 @@ class _Seen(NamedTuple):
     """How much longer the same work takes than on its peers."""
     since: datetime
     """Its clock has been so for more than half of the windows, the last ones if it became so."""
+    end: datetime
+    """Of the newest window."""
 
 
 class SlowGpus:
@@ -79,6 +81,9 @@ class SlowGpus:
 
     def __init__(self) -> None:
         self._present: dict[str, Straggler] = {}
+        """As they were reported, by rank."""
+        self._newest: dict[str, tuple[datetime, float]] = {}
+        """Of these ranks: how much slower the GPU is by its newest windows, and their end."""
         self._keeps_up_since: dict[str, datetime] = {}
         self._past: dict[tuple[str, str], deque[float]] = {}
         """Of each GPU, by rank and address: how much slower it was."""
@@ -108,19 +113,20 @@ class SlowGpus:
         Those that are slow, each by how much its clock is slower now. None at all unless the newest clocks show each of
         them to be slow: more is asked for than for a report.
         """
-        shown = [each for each in self.present if each.slower >= SLOWER and now - each.seen_at <= KNOWN_FOR]
+        shown = []
+        for rank, straggler in self._present.items():
+            at, slower = self._newest.get(rank, (straggler.seen_at, 0.0))
+            if slower >= SLOWER and now - at <= KNOWN_FOR:
+                shown.append(replace(straggler, slower=slower, seen_at=at))
         return shown if len(shown) == len(self._present) else []
 
-    def restart(self, at: datetime) -> list[Straggler]:
-        """Forget all: the ranks were stopped. Returns those that were slow, as ended."""
-        ended = [replace(each, ended_at=at, was_stopped=True) for each in self.present]
-        self._present, self._keeps_up_since, self._past, self._learned_at = {}, {}, {}, None
-        return ended
+    def stopped(self, at: datetime) -> list[Straggler]:
+        """Those that were slow, as ended: the ranks were stopped."""
+        return [replace(each, ended_at=at, was_stopped=True) for each in self.present]
 
     def _over(self, seen: Iterable[_Seen], now: datetime) -> list[Straggler]:
         named = [each for each in seen if self._is_named(each)]
-        for each in named:
-            self._present[each.rank] = replace(self._present[each.rank], slower=max(0.0, each.slower), seen_at=now)
+        self._newest = {**self._newest, **{each.rank: (each.end, each.slower) for each in named}}
         keeps_up = [each.rank for each in named if self._keeps_up(each)]
         self._keeps_up_since = {rank: min(self._keeps_up_since.get(rank, now), now) for rank in keeps_up}
         over = [rank for rank, since in self._keeps_up_since.items() if now - since >= OVER]
@@ -134,8 +140,9 @@ class SlowGpus:
         worst = {each.rank: each for each in sorted(odd, key=lambda each: each.slower)}
         if len(worst) + len(self._present) > max(1, ranks // AT_MOST):
             return []
-        begun = {rank: _straggler(worst[rank], now) for rank in sorted(worst)}
+        begun = {rank: _straggler(seen, now) for rank, seen in sorted(worst.items())}
         self._present |= begun
+        self._newest |= {rank: (seen.end, seen.slower) for rank, seen in worst.items()}
         return [*begun.values()]
 
     def _is_named(self, seen: _Seen) -> bool:
@@ -196,7 +203,7 @@ def _seen(clocks: Mapping[str, GpuClocks]) -> list[_Seen]:
         peers = of_many[own.highest] if len(model) > MANY else _usual_clock(own, model)
         for gpu in own.gpus if peers else ():
             if gpu.mhz > 0:
-                found.append(_Seen(rank, gpu, peers, _slower(peers, gpu.mhz), max(own.begin, own.end - SHOWN)))
+                found.append(_Seen(rank, gpu, peers, _slower(peers, gpu.mhz), max(own.begin, own.end - SHOWN), own.end))
     return found
 
 

@@ -150,13 +150,6 @@ def test_in_a_large_gang_too_the_peers_of_a_rank_are_usual() -> None:
     assert [each.rank for each in found(a_gang(100, r3=clocks(1180, usual=1180)))] == ["3"]
 
 
-def test_what_was_usual_before_the_ranks_were_stopped_says_nothing() -> None:
-    gpus = after_an_hour(1755)
-    gpus.restart(START)
-
-    assert gpus.observe(a_gang(r3=clocks(1609)), START) == []
-
-
 def test_one_that_is_slow_does_not_learn_that_as_usual() -> None:
     gpus = after_an_hour(1755)
     for second in range(0, 3600, 15):
@@ -178,6 +171,7 @@ def test_it_is_reported_once_and_over_when_it_keeps_up_for_a_minute() -> None:
     assert gpus.observe(fast, START + 4 * LATER) == []
     [over] = gpus.observe(fast, START + 4 * LATER + OVER)
     assert (over.rank, over.ended_at) == ("3", START + 4 * LATER + OVER)
+    assert over.slower == pytest.approx(0.5)  # as it was reported
     assert gpus.present == []
 
 
@@ -237,6 +231,11 @@ def test_a_clock_of_zero_is_none(strange: GpuClocks) -> None:
     assert all(each.rank != "3" for each in found(a_gang(r3=strange)))
 
 
+def later(gang: dict[str, GpuClocks], by: timedelta) -> dict[str, GpuClocks]:
+    """The same clocks, in windows that end later."""
+    return {rank: replace(each, begin=each.begin + by, end=each.end + by) for rank, each in gang.items()}
+
+
 def test_the_newest_clocks_have_to_show_it_before_anything_follows() -> None:
     gpus = SlowGpus()
     gpus.observe(a_gang(r3=clocks(1180)), START)
@@ -244,12 +243,16 @@ def test_the_newest_clocks_have_to_show_it_before_anything_follows() -> None:
     assert (now.rank, now.since) == ("3", START - timedelta(minutes=1))
     assert gpus.slow_now(START + KNOWN_FOR + LATER) == []
 
-    gpus.observe(a_gang(r3=clocks(1160)), START + 2 * KNOWN_FOR)
-    [now] = gpus.slow_now(START + 2 * KNOWN_FOR)
-    assert now.slower == pytest.approx(0.526, abs=0.001)
-    assert now.seen_at == START + 2 * KNOWN_FOR
+    gpus.observe(a_gang(r3=clocks(1180)), START + KNOWN_FOR + LATER)  # nothing newer is published
+    assert gpus.slow_now(START + KNOWN_FOR + LATER) == []
 
-    gpus.observe(a_gang(), START + 3 * KNOWN_FOR)
+    at = 2 * KNOWN_FOR
+    gpus.observe(later(a_gang(r3=clocks(1160)), at), START + at)
+    [now] = gpus.slow_now(START + at)
+    assert now.slower == pytest.approx(0.526, abs=0.001)
+    assert now.seen_at == START + at
+
+    gpus.observe(later(a_gang(), 3 * KNOWN_FOR), START + 3 * KNOWN_FOR)
     assert gpus.slow_now(START + 3 * KNOWN_FOR) == []
 
 
@@ -257,8 +260,7 @@ def test_ranks_that_are_stopped_are_over() -> None:
     gpus = SlowGpus()
     gpus.observe(a_gang(r3=clocks(1180)), START)
 
-    assert [(each.rank, each.was_stopped) for each in gpus.restart(START + LATER)] == [("3", True)]
-    assert gpus.present == []
+    assert [(each.rank, each.was_stopped) for each in gpus.stopped(START + LATER)] == [("3", True)]
 
 
 def test_slower_is_how_much_longer_the_same_work_takes() -> None:
