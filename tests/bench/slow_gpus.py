@@ -33,7 +33,7 @@ from healthd.core.api.health import GPUS, GpuClocks, MemberState
 from healthd.core.hang.gpus import GpuUse, GpuUses
 from healthd.core.hang.work.gang_work import KNOWN_FOR
 from healthd.core.hang.work.gpu_clocks import ClockWindows
-from healthd.core.hang.work.slow_gpus import SLOWER, SlowGpus
+from healthd.core.hang.work.slow_gpus import BY_CHANGE, SlowGpus
 from healthd.core.node.reporting import write_at
 from tests.bench._figures import machine, spread
 from tests.fakes import START
@@ -114,7 +114,7 @@ def run(dice: random.Random, nodes: int, sd: float, by: float, reason: str = "po
             if by and second >= BEFORE and straggler.rank == str(slow):
                 named = named if named is not None else second - BEFORE
             else:
-                others.append(_by_nature(gang[int(straggler.rank)].gpus[straggler.gpu], gang) >= SLOWER)
+                others.append(_by_nature(gang[int(straggler.rank)].gpus[straggler.gpu], gang) >= BY_CHANGE)
     return {
         "named": named,
         "by_nature": sum(others),

@@ -25,10 +25,13 @@ from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.gpu_clocks import KNOWN_FOR, WINDOW, WINDOWS
 from healthd.core.hang.work.stragglers import AT_MOST, FEW, FIRST, NORMAL
 
-SLOWER = 0.07
-"""How much longer the same work takes by the clock, at least: one that is slower by 10 % is clear of it."""
+BY_FAULT = 0.07
+"""How much longer the same work takes by the clock, at least, where the driver shows a fault. One that is slower by
+10 % is clear of it."""
 BY_NATURE = 0.15
-"""The same where neither its past nor its driver shows a fault."""
+"""The same where neither its past nor its driver shows one."""
+BY_CHANGE = 0.05
+"""The same where its past shows it: it has to be clear of its peers, and clearer of its past."""
 RISE = 0.06
 """By how much more than usual, at least."""
 SPREADS = 5.0
@@ -116,7 +119,7 @@ class SlowGpus:
         shown = []
         for rank, straggler in self._present.items():
             at, slower = self._newest.get(rank, (straggler.seen_at, 0.0))
-            if slower >= SLOWER and now - at <= KNOWN_FOR:
+            if slower >= BY_CHANGE and now - at <= KNOWN_FOR:
                 shown.append(replace(straggler, slower=slower, seen_at=at))
         return shown if len(shown) == len(self._present) else []
 
@@ -150,19 +153,19 @@ class SlowGpus:
         return named is not None and named.gpu == seen.clock.pci
 
     def _keeps_up(self, seen: _Seen) -> bool:
-        """A new leader does not know its past."""
-        if seen.slower < SLOWER - MARGIN:
-            return True
-        return self._is_known(seen) and not self._is_odd(seen, MARGIN)
+        """A new leader does not know its past, but how slow it was when it was reported."""
+        if self._is_known(seen):
+            return not self._is_odd(seen, MARGIN)
+        return seen.slower < max(BY_CHANGE, self._present[seen.rank].slower / 2)
 
     def _is_odd(self, seen: _Seen, margin: float = 0.0) -> bool:
         """Whether it is slower, and not by nature."""
         slower = seen.slower + margin
-        if slower < SLOWER:
-            return False
-        if slower >= BY_NATURE or has_fault(seen.clock):
+        if slower >= BY_NATURE or (slower >= BY_FAULT and has_fault(seen.clock)):
             return True
-        return seen.rank != FIRST and self._is_known(seen) and slower - self._usual(seen) >= self._least_rise(seen)
+        if slower < BY_CHANGE or seen.rank == FIRST or not self._is_known(seen):
+            return False
+        return slower - self._usual(seen) >= self._least_rise(seen)
 
     def _least_rise(self, seen: _Seen) -> float:
         usual, past = self._usual(seen), self._past[seen.rank, seen.clock.pci]

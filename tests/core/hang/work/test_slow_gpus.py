@@ -136,6 +136,17 @@ def test_one_whose_fault_ends_is_over_though_it_is_slow_by_nature() -> None:
     assert len(gpus.observe(a_gang(r3=clocks(1590)), START + LATER + OVER)) == 1
 
 
+def test_a_new_leader_sees_its_end_though_it_knows_no_past() -> None:
+    [reported] = after_an_hour(1660).observe(a_gang(r3=clocks(1416, limited_by=["hw-thermal"])), START)  # 25 %
+    gpus = SlowGpus()
+    gpus.adopt(reported)
+    for second in range(0, 3600, 15):
+        assert gpus.observe(a_gang(r3=clocks(1500)), START + timedelta(seconds=second)) == []  # 18 %
+
+    gpus.observe(a_gang(r3=clocks(1660)), START + timedelta(hours=1))
+    assert len(gpus.observe(a_gang(r3=clocks(1660)), START + timedelta(hours=1) + OVER)) == 1
+
+
 def test_each_gpu_has_a_past_of_its_own() -> None:
     """One that is slow by nature does not hide another one of its node that becomes so."""
     gpus = after_an_hour(1609)
