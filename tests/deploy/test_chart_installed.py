@@ -18,6 +18,7 @@ from tests.deploy.manifests import DEPLOY
 from tests.deploy.test_half_installed import LAST, others_go_on, theirs
 from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
+from tests.lab.deletions import deleted_soon
 from tests.lab.fixtures import get
 from tests.lab.helm import Helm
 from tests.lab.modules import HELM, HELM_3, Module
@@ -72,8 +73,14 @@ def others(cluster: ControlPlane) -> str:
 def helm(module: Module, cluster: ControlPlane, tmp_path: Path) -> Iterator[Helm]:
     """Helm, and nothing of healthd afterwards."""
     yield Helm(module, tmp_path / "home", cluster)
-    cluster.kubectl("delete", "-k", str(DEPLOY), "--ignore-not-found", "--wait=true")
-    wait_until("an empty cluster", lambda: not cluster.has(f"/api/v1/namespaces/{SYSTEM}"), limit=PATIENCE)
+    with deleted_soon(cluster):  # kubectl would go on waiting for kinds whose definitions are gone
+        cluster.kubectl("delete", "-k", str(DEPLOY), "--ignore-not-found", "--wait=false")
+        wait_until("an empty cluster", lambda: is_empty(cluster), limit=PATIENCE)
+
+
+def is_empty(cluster: ControlPlane) -> bool:
+    """Whether nothing of healthd is there any more, nor going."""
+    return "healthd" not in cluster.kubectl("get", "namespaces,customresourcedefinitions", "-o", "name")
 
 
 def install(helm: Helm, cluster: ControlPlane, chart: Path = DEPLOY, **values: object) -> None:

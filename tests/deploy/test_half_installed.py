@@ -26,6 +26,7 @@ from tests.deploy.manifests import DEPLOY
 from tests.deploy.test_installed import recover_a_job
 from tests.lab.api import ApiError, Json
 from tests.lab.control_plane import ControlPlane
+from tests.lab.deletions import deleted_soon
 from tests.lab.programs import wait_until
 from tests.lab.simulated import SimulatedNodes
 from tests.seeds import first_fresh_seed
@@ -266,7 +267,8 @@ def test_others_go_on_whatever_is_deleted_first(
 def test_others_go_on_whatever_comes_back_first(
     whole: ControlPlane, parts: list[Part], others: str, chance: random.Random
 ) -> None:
-    whole.kubectl("delete", "-k", str(DEPLOY), "--ignore-not-found")
+    with deleted_soon(whole):
+        whole.kubectl("delete", "-k", str(DEPLOY), "--ignore-not-found")
     early: list[Part] = []
     for piece in [*pieces(parts, chance), early]:
         # What lives in a namespace is refused until that is there.
@@ -362,7 +364,8 @@ def a_pod_with(labels: Json) -> Json:
 async def test_a_recovery_is_whole_after_a_reinstallation(
     whole: ControlPlane, parts: list[Part], namespace: str, simulated_nodes: SimulatedNodes
 ) -> None:
-    whole.kubectl("delete", "-k", str(DEPLOY))
+    with deleted_soon(whole):
+        whole.kubectl("delete", "-k", str(DEPLOY))
     install(whole, parts)
 
     pods = await recover_a_job(whole, namespace, simulated_nodes)

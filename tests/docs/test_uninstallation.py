@@ -16,6 +16,7 @@ from tests.docs.page import ROOT, kubernetes_page
 from tests.lab.api import Json
 from tests.lab.build import binaries
 from tests.lab.control_plane import ControlPlane
+from tests.lab.deletions import deleted_soon
 from tests.lab.programs import wait_until
 from tests.lab.simulated import SimulatedNodes
 
@@ -80,7 +81,8 @@ async def test_nothing_is_left_that_waits_for_healthd(
 
     shown, *rest = INSTALL.scripts("Uninstall")
     said = [desk.types(shown.replace("repair NODE", f"repair {bad}"))]
-    said += [desk.types(script) for script in rest]
+    with deleted_soon(control_plane):
+        said += [desk.types(script) for script in rest]
 
     assert f"{bad}: " in said[0], said
     await_no_trace(control_plane, said)
