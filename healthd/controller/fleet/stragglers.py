@@ -37,6 +37,7 @@ from healthd.core.recovery.hangs.gang_stragglers import (
     next_record,
     nodes_of,
     open_stragglers,
+    pods_of,
     stopped,
     work_of,
 )
@@ -203,8 +204,8 @@ class Stragglers:
         if not clocks:
             return []
         gpus = self._gpus.get(root.ref.uid)
-        if gpus is None:
-            gpus = self._gpus[root.ref.uid] = SlowGpus()
+        if gpus is None or gpus.pods != pods_of(view):
+            gpus = self._gpus[root.ref.uid] = SlowGpus(pods_of(view))
             for each in open_stragglers(root, now):
                 if each.gpu:
                     gpus.adopt(each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 PCI = "0000:3b:00.0"
 USUAL = 1755.0
+HOT = ("hw-thermal", "power-cap")
 
 
 class GpuGang(Gang):
@@ -32,20 +34,21 @@ class GpuGang(Gang):
         await self.cluster.patch(Node, f"node-{rank}", capacity, subresource="status")
         await super().start(rank, job)
 
-    async def train(self, time: timedelta, *, slow: int | None = None, mhz: float = 1170.0) -> None:
+    async def train(
+        self, time: timedelta, *, slow: int | None = None, mhz: float = 1170.0, limits: Sequence[str] = HOT
+    ) -> None:
         """For so long the slowest GPU of rank *slow* runs at *mhz*, and the controller compares them."""
         end = self.clock.now() + time
         while self.clock.now() < end:
             await self.clock.run_for(EVERY)
             for rank in range(RANKS):
-                await self._publish(rank, mhz if rank == slow else USUAL)
+                await (self._publish(rank, mhz, limits) if rank == slow else self._publish(rank, USUAL))
             await self.compare()
 
-    async def _publish(self, rank: int, mhz: float) -> None:
+    async def _publish(self, rank: int, mhz: float, limits: Sequence[str] = ("power-cap",)) -> None:
         now = self.clock.now()
-        limits = ["power-cap"] if mhz == USUAL else ["hw-thermal", "power-cap"]
         others = [GpuClock(pci=f"0000:af:00.{number}", mhz=USUAL) for number in range(7)]
-        gpus = [GpuClock(pci=PCI, mhz=mhz, limited_by=limits), *others]
+        gpus = [GpuClock(pci=PCI, mhz=mhz, limited_by=list(limits)), *others]
         clocks = GpuClocks(begin=now - timedelta(seconds=75), end=now, usual=USUAL, highest=1980, gpus=gpus)
         rhythm = PodRhythm(uid=GPUS, state=MemberState.WORKING, period=2.0, allowed=12.0, clocks=clocks)
         status = {"rhythms": [msgspec.to_builtins(rhythm)], "seenAt": now.isoformat()}
@@ -122,3 +125,14 @@ async def test_pods_that_were_made_anew_end_it() -> None:
 
     assert gang.reasons == ["GangStraggler", "GangStragglerOver"]
     assert [each.was_stopped for each in await gang.record()] == [True]
+
+
+async def test_what_was_usual_of_the_pods_before_says_nothing_of_the_gpus_of_others() -> None:
+    """A rank that moved has other GPUs, whose addresses are those of the GPUs before."""
+    gang = await a_gang_that_trains()
+    await gang.train(timedelta(hours=1))
+    await gang.cluster.delete(Pod, "train-5", namespace="default", grace_seconds=0)
+    await gang.start(5, await gang.cluster.get(Job, "train", "default"))
+    await gang.train(timedelta(minutes=10), slow=5, mhz=1600.0, limits=())  # by nature
+
+    assert gang.reported == []

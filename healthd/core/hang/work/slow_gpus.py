@@ -13,7 +13,7 @@ work has another clock.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from statistics import median
 from typing import NamedTuple
@@ -82,7 +82,9 @@ class _Seen(NamedTuple):
 class SlowGpus:
     """One gang, as long as it has the same pods."""
 
-    def __init__(self) -> None:
+    def __init__(self, pods: Collection[str] = ()) -> None:
+        """*pods*: the uids of its pods, where it has any. In another pod a rank has other GPUs, often of the same name."""
+        self.pods = frozenset(pods)
         self._present: dict[str, Straggler] = {}
         """As they were reported, by rank."""
         self._newest: dict[str, tuple[datetime, float]] = {}

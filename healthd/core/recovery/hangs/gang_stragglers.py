@@ -70,6 +70,11 @@ def clocks_of(view: GangView, now: datetime) -> Mapping[str, GpuClocks]:
     return found
 
 
+def pods_of(view: GangView) -> frozenset[str]:
+    """The uids of the pods of its ranks."""
+    return frozenset(pod.metadata.uid for pod in ranks(view))
+
+
 def name_of(pod: Pod, root: Root) -> str:
     """Its index, or else its name."""
     return index_of(pod, root) or pod.metadata.name
