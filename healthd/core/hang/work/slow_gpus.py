@@ -83,7 +83,7 @@ class SlowGpus:
     """One gang, as long as it has the same pods."""
 
     def __init__(self, pods: Collection[str] = ()) -> None:
-        """*pods*: the uids of its pods, where it has any. In another pod a rank has other GPUs, often of the same name."""
+        """*pods*: the uids of its pods, where it has any. In others a rank has other GPUs, often of the same name."""
         self.pods = frozenset(pods)
         self._present: dict[str, Straggler] = {}
         """As they were reported, by rank."""
