@@ -30,10 +30,12 @@ from healthd.core.hang.work.slow_gpus import SlowGpus
 from healthd.core.hang.work.straggler_text import minutes, sentence_of
 from healthd.core.printable import printable
 from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.hangs.gang_silence import ranks
 from healthd.core.recovery.hangs.gang_stragglers import (
     clocks_of,
     explained,
     is_compared,
+    name_of,
     next_record,
     nodes_of,
     open_stragglers,
@@ -206,8 +208,9 @@ class Stragglers:
         gpus = self._gpus.get(root.ref.uid)
         if gpus is None or gpus.pods != pods_of(view):
             gpus = self._gpus[root.ref.uid] = SlowGpus(pods_of(view))
+            names = {name_of(pod, root) for pod in ranks(view)}
             for each in open_stragglers(root, now):
-                if each.gpu:
+                if each.gpu and each.rank in names:  # the owner of a gang can write its record
                     gpus.adopt(each)
         return gpus.observe(clocks, now)
 

@@ -9,13 +9,15 @@ import msgspec
 import pytest
 
 from healthd.controller.fleet.stragglers import EVERY
-from healthd.core.api import Job, Node, NodeHealth, Pod
+from healthd.core.api import ANNOTATION_STRAGGLERS, Job, Node, NodeHealth, Pod
 from healthd.core.api.health import GPUS, GpuClock, GpuClocks, MemberState, PodRhythm
+from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.slow_gpus import OVER
 from healthd.core.recovery.gang import Root
 from tests.builders import a_finding
 from tests.controller.fleet.test_stragglers import RANKS, Gang
 from tests.core.recovery.silences import with_gpus
+from tests.fakes import START
 
 pytestmark = pytest.mark.slow
 
@@ -136,3 +138,15 @@ async def test_what_was_usual_of_the_pods_before_says_nothing_of_the_gpus_of_oth
     await gang.train(timedelta(minutes=10), slow=5, mhz=1600.0, limits=())  # by nature
 
     assert gang.reported == []
+
+
+@pytest.mark.parametrize(("rank", "gpu"), [("3", "0000:ff:00.0"), ("3", PCI), ("of another gang", PCI)])
+async def test_a_record_that_its_owner_made_up_is_no_slow_gpu_for_long(rank: str, gpu: str) -> None:
+    made_up = Straggler(rank=rank, gpu=gpu, slower=0.5, since=START, seen_at=START, ran=0, starved=0, peers_ran=0,
+                        peers_starved=0, confidence=1)  # fmt: skip
+    gang = GpuGang()
+    await gang.open({ANNOTATION_STRAGGLERS: msgspec.json.encode([made_up]).decode()})
+    await gang.train(timedelta(minutes=10))
+
+    assert gang.stragglers.present(gang.root) == []
+    assert "GangStraggler" not in gang.reasons

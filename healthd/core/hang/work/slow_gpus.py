@@ -41,6 +41,7 @@ PAST = 12
 """Values of the past: an hour."""
 LEAST_PAST = 6
 SHOWN = WINDOW * (WINDOWS // 2 + 1)
+"""For how long it has been slow at least when the median window shows it."""
 MARGIN = 0.03
 """By so much less than what is asked for to begin with, it is still slow."""
 OVER = timedelta(minutes=1)
@@ -129,10 +130,12 @@ class SlowGpus:
         """Those that were slow, as ended: the ranks were stopped."""
         return [replace(each, ended_at=at, was_stopped=True) for each in self.present]
 
-    def _over(self, seen: Iterable[_Seen], now: datetime) -> list[Straggler]:
+    def _over(self, seen: Collection[_Seen], now: datetime) -> list[Straggler]:
         named = [each for each in seen if self._is_named(each)]
         self._newest = {**self._newest, **{each.rank: (each.end, each.slower) for each in named}}
-        keeps_up = [each.rank for each in named if self._keeps_up(each)]
+        known, still_there = {each.rank for each in seen}, {each.rank for each in named}
+        gone = [rank for rank in self._present if rank in known and rank not in still_there]  # it does not work now
+        keeps_up = [*gone, *(each.rank for each in named if self._keeps_up(each))]
         self._keeps_up_since = {rank: min(self._keeps_up_since.get(rank, now), now) for rank in keeps_up}
         over = [rank for rank, since in self._keeps_up_since.items() if now - since >= OVER]
         for rank in over:
@@ -177,8 +180,8 @@ class SlowGpus:
         return len(self._past.get((seen.rank, seen.clock.pci), ())) >= LEAST_PAST
 
     def _usual(self, seen: _Seen) -> float:
-        """How much slower it has been. 0: that is not known."""
-        return median(self._past[seen.rank, seen.clock.pci]) if self._is_known(seen) else 0.0
+        """How much slower one that is known has been."""
+        return median(self._past[seen.rank, seen.clock.pci])
 
     def _learn(self, seen: Iterable[_Seen], now: datetime) -> None:
         if self._learned_at is not None and timedelta(0) <= now - self._learned_at < PAST_EVERY:
