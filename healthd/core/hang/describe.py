@@ -39,10 +39,10 @@ def describe(silence: Silence, members: int = 0) -> str:
 def why_hang(silence: Silence, members: int = 0) -> str:
     """Why it is a hang, in one sentence. *members* as for `describe`."""
     quiet = (silence.seen_at - silence.since).total_seconds()
-    return (
-        f"no rank has worked for {quiet:.0f} s, and the gang's own rhythm allows {silence.allowed:.0f} s: "
-        f"{describe(silence, members)}"
-    )
+    what = f"no rank has worked for {quiet:.0f} s, and the gang's own rhythm allows {silence.allowed:.0f} s"
+    if silence.is_start:
+        what = f"no rank has done anything for {quiet:.0f} s, in a start whose rhythm is not known yet"
+    return f"{what}: {describe(silence, members)}"
 
 
 def who_holds_up(location: HangLocation, named: Callable[[int], str] = str) -> str:

@@ -21,6 +21,8 @@ from healthd.core.api.recoveries import LONGEST_DOING, HangSuspect
 from healthd.core.hang.past import Past
 from healthd.core.hang.rhythm import LEARNED_FROM, MUCH_IO, NOISE, Activity, Rhythm, classify, is_much_more, learn
 from healthd.core.hang.samples import KEPT, Rates, SampleRing, Usage, rates
+from healthd.core.hang.start import ALLOWED as START_ALLOWED
+from healthd.core.hang.start import Start
 from healthd.core.printable import printable
 from healthd.core.untrusted import Moment
 
@@ -75,6 +77,8 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     may be what is usual for it, and the rhythm that of a compilation. None: not known, as from an older agent."""
     ended_at: Moment | None = None
     """When it was over: a member worked again, or the gang was stopped. None: it still hangs, as far as is known."""
+    is_start: bool = False
+    """A member did nothing before it was known what is usual for it."""
     was_stopped: bool = False
     """It ended because the ranks were stopped, for a restart or for good."""
     suspects: tuple[HangSuspect, ...] = ()
@@ -90,11 +94,13 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 class MemberRhythm:
     """One member: its ring, its rhythm once it is learned, and for how long it has done nothing."""
 
-    def __init__(self, at: datetime, kept: int = KEPT, past: Past | None = None) -> None:
+    def __init__(self, at: datetime, kept: int = KEPT, past: Past | None = None, *, judges_start: bool = False) -> None:
         self.ring = SampleRing(kept)
         self.past = past or Past()
         self.gpu_past = Past()
         self.rhythm: Rhythm | None = None
+        self.start: Start | None = Start() if judges_start else None
+        """Until its first rhythm is learned, where that is judged. Then, and if a rhythm is forgotten: None."""
         self.last_active = at
         self.quiet = 0.0
         """Seconds in which it was seen to do nothing since it last worked. Unseen time does not count."""
@@ -119,9 +125,9 @@ class MemberRhythm:
     @property
     def state(self) -> MemberState:
         """What it does, by its newest sample. A pause within its own rhythm is work."""
-        if self.rhythm is None or self._activity is None:
+        if self._activity is None or (self.rhythm is None and (self.start is None or self.quiet <= 1)):
             return MemberState.UNKNOWN
-        if self.quiet <= self.rhythm.gap + 1:
+        if self.rhythm is not None and self.quiet <= self.rhythm.gap + 1:
             return MemberState.WORKING
         return MemberState.WAITING if self._activity is Activity.SPINNING else MemberState.SILENT
 
@@ -152,7 +158,7 @@ class MemberRhythm:
 
     def forget_rhythm(self) -> None:
         """Learn anew, from later samples alone."""
-        self.rhythm, self.quiet, self.worked, self._learns_from = None, 0.0, 0.0, 0
+        self.rhythm, self.start, self.quiet, self.worked, self._learns_from = None, None, 0.0, 0.0, 0
 
     def seems_idle(self) -> bool:
         """Whether its rhythm showed it to be idle for most of the time since this was last asked."""
@@ -162,20 +168,22 @@ class MemberRhythm:
 
     def _judge(self, sample: Rates, at: datetime, seconds: float) -> None:
         if self.rhythm is None:
-            self.last_active = at
+            self._take(self.start.observe(sample, seconds) if self.start else Activity.WORKING, at, seconds)
             return
         self.wrote_much = sample.written > max(2 * self.rhythm.highest.written, 4096.0)
-        activity = classify(sample, self.rhythm)
-        if activity is Activity.WORKING:
-            self.last_active, self.quiet, self._activity = at, 0.0, activity
-        elif "t" not in self.states and not _is_starved(activity, self.states):
-            self._activity = activity
-            self.quiet += seconds
+        self._take(classify(sample, self.rhythm), at, seconds)
         self.judged += seconds
         if self.state is MemberState.WORKING:
             self.worked += seconds
         elif self._activity is not None:
             self.judged_idle += seconds
+
+    def _take(self, activity: Activity, at: datetime, seconds: float) -> None:
+        if activity is Activity.WORKING:
+            self.last_active, self.quiet, self._activity = at, 0.0, activity
+        elif "t" not in self.states and not _is_starved(activity, self.states):
+            self._activity = activity
+            self.quiet += seconds
 
     def _learn(self, at: datetime) -> None:
         """Learn anew now and then, but never from a silence. What follows a start is no silence if it is work."""
@@ -185,6 +193,8 @@ class MemberRhythm:
         self._learned_at = at
         if self.rhythm is None:
             self.rhythm, self._known_at, self._usual_at = self._usual(self._learns_from), at, at
+            if self.rhythm is not None:
+                self.start, self.quiet = None, 0.0
         elif self.quiet <= self.rhythm.gap + 1:
             self._learn_again(at, self.rhythm)
         elif at - self._known_at < YOUNG:
@@ -233,12 +243,16 @@ class GangRhythm:
     """
     The members of one gang together, and the pauses that it came back from.
 
-    *kept*: samples of each member. *pasts*: what is known of members from before they were sampled.
+    *kept*: samples of each member. *pasts*: what is known of members from before they were sampled. *judges_starts*:
+    whether a gang hangs that does nothing at all before its rhythm is known.
     """
 
-    def __init__(self, kept: int = KEPT, pasts: Mapping[str, Past] | None = None) -> None:
+    def __init__(
+        self, kept: int = KEPT, pasts: Mapping[str, Past] | None = None, *, judges_starts: bool = False
+    ) -> None:
         self._kept = kept
         self._pasts = pasts or {}
+        self._judges_starts = judges_starts
         self.members: dict[str, MemberRhythm] = {}
         self._ended: dict[str, None] = {}
         """Members that are no more, in the order of their ends."""
@@ -250,6 +264,8 @@ class GangRhythm:
         self._save_seems_over = False
         """A file appeared after a silence that began with this save, and no member has worked since."""
         self._quiet = 0.0
+        self._start_pause = 0.0
+        """Seconds: the longest in which this start did nothing, and went on by itself."""
         self._polled = frozenset[str]()
         """In the present time without work."""
         self._was_stopped = False
@@ -271,7 +287,9 @@ class GangRhythm:
             self._ended[rank] = None
         for rank, usage in usages.items():
             if rank not in self.members:
-                self.members[rank] = MemberRhythm(at, self._kept, self._pasts.get(rank))
+                self.members[rank] = MemberRhythm(
+                    at, self._kept, self._pasts.get(rank), judges_start=self._judges_starts
+                )
             self.members[rank].observe(usage, at)
         self._remember_pause()
         self._remember_save(at, appeared=saves, wrote=any(member.wrote_much for member in self.members.values()))
@@ -283,6 +301,7 @@ class GangRhythm:
         self._ended.clear()
         self._present = None
         self._quiet, self._save_began, self._saved_at, self._save_seems_over = 0.0, None, None, False
+        self._start_pause = 0.0
         self._changed_at, self._changes = None, 0
 
     @property
@@ -339,7 +358,10 @@ class GangRhythm:
     def _remember_pause(self) -> None:
         quiet = min((member.quiet for member in self.members.values()), default=0.0)
         was_work = any(member.does_other_work for member in self.members.values())
-        is_over = quiet < self._quiet and not was_work and not self._was_stopped
+        is_start = any(member.start is not None for member in self.members.values())
+        if is_start and quiet < self._quiet:
+            self._start_pause = max(self._start_pause, self._quiet)
+        is_over = quiet < self._quiet and not was_work and not self._was_stopped and not is_start
         if is_over and PAUSE_FACTOR * self._quiet > self.least_allowed:
             self._pauses.append(_Pause(self._quiet, self._save_began is not None, self._polled))
         if is_over and self._quiet >= LONG.total_seconds():
@@ -381,7 +403,7 @@ class GangRhythm:
         if self._save_began is not None and self._saves < SAVES_KNOWN:
             return None  # it may be a save, and too few are known
         allowed = self.least_allowed
-        if not any(_cannot_go_on(member.states) for member in members.values()):
+        if not self._cannot_go_on:
             allowed = self._allowed(of_save=self._save_began is not None, polled=self._polled)
         if self._quiet < allowed:
             return None
@@ -397,6 +419,7 @@ class GangRhythm:
             period=self.period,
             members=silent,
             ended=tuple(self._ended),
+            is_start=not self.is_known,
             worked=worked,
         )
 
@@ -415,7 +438,14 @@ class GangRhythm:
     def least_allowed(self) -> float:
         """Seconds without work that its rhythm allows, without any pause."""
         gap = max((member.rhythm.gap for member in self.members.values() if member.rhythm), default=0.0)
-        return max(SHORTEST.total_seconds(), PERIODS * self.period + 2, 2 * gap)
+        start = 0.0
+        if any(member.start is not None for member in self.members.values()):
+            start = max(0.0 if self._cannot_go_on else START_ALLOWED, PAUSE_FACTOR * self._start_pause)
+        return max(SHORTEST.total_seconds(), PERIODS * self.period + 2, 2 * gap, start)
+
+    @property
+    def _cannot_go_on(self) -> bool:
+        return any(_cannot_go_on(member.states) for member in self.members.values())
 
 
 def cannot_go_on(silence: Silence) -> bool:
@@ -447,6 +477,20 @@ def _all_stopped_working(members: Sequence[MemberRhythm]) -> bool:
         return False
     if all(member.states and set(member.states) <= {"T", "Z"} for member in members):
         return False
+    if not _has_begun(members):
+        return False
     if MemberState.SILENT in states:
         return True
     return all(member.rhythm is not None and member.rhythm.shows_polling for member in members)
+
+
+def _has_begun(members: Sequence[MemberRhythm]) -> bool:
+    """
+    Whether it means anything that members whose rhythm is not known do nothing: half of them at least have begun.
+
+    One that uses a processor may compute something. So it has to wait for a member that cannot go on.
+    """
+    starting = [member for member in members if member.start is not None]
+    has_begun = 2 * sum(member.start.has_begun for member in starting if member.start) >= len(starting)
+    is_sure = any(_cannot_go_on(member.states) for member in members)
+    return has_begun and (is_sure or not any(member.polls for member in starting))

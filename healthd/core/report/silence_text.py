@@ -20,8 +20,11 @@ def silence_lines(root: Root, now: datetime) -> list[str]:
     if silence is None:
         return []
     since = f"{silence.since:%Y-%m-%d %H:%M:%S} UTC"
+    what = f"no rank worked; the gang's own rhythm allows {silence.allowed:.0f} s of that"
+    if silence.is_start:
+        what = "no rank did anything; its rhythm was not known yet"
     lines = [
-        f"from {since} on no rank worked; the gang's own rhythm allows {silence.allowed:.0f} s of that",
+        f"from {since} on {what}",
         describe(silence, members_of(silence, root)),
         *_located(silence),
     ]

@@ -66,7 +66,7 @@ class HangWatch:
         gpus: SlotGpus | None = None,
         open_tree: Callable[[int], ProcessTree] = ProcessTree,
     ) -> None:
-        self.rhythm = GangRhythm()
+        self.rhythm = GangRhythm(judges_starts=True)
         self.silence: Silence | None = None
         """The present silence, as it was first seen."""
         self.inactivity = Inactivity()

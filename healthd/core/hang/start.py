@@ -1,0 +1,66 @@
+"""
+Whether a member that has no rhythm yet does nothing at all. By then nothing is usual for it, so next to nothing counts.
+
+A hang in the first minute, or in a start that waits for a peer for ever, would not be seen otherwise. A start that
+loads, compiles or downloads uses a processor, reads or writes, and one that makes steps wakes its main thread in each.
+"""
+
+from __future__ import annotations
+
+from math import isnan
+
+from healthd.core.hang.rhythm import MUCH_IO, NOISE, Activity
+from healthd.core.hang.samples import Rates
+
+HAS_BEGUN = 0.5
+"""Seconds of processor time. What has used less may be a script that waits before it starts the program."""
+ASLEEP = 0.0005
+"""Seconds in a second for which a main thread may run that only looks whether something has come."""
+LOOKS = 4
+"""Samples in which it may look once: torch does every five seconds while it waits for its loaders."""
+LITTLE = 0.02
+"""Cores. Threads in the background of a rank that waits use less."""
+BUSY = 0.5
+"""Cores. A member that waits in a loop uses one."""
+ALLOWED = 20.0
+"""Seconds in which every member does nothing: twice as long as the shortest of a rhythm, for nothing is known yet."""
+
+
+class Start:
+    """One member before its rhythm is known."""
+
+    def __init__(self) -> None:
+        self._used = 0.0
+        """Seconds of processor time so far."""
+        self._ran = 0.0
+        """The same of its main thread. 0: that cannot be read."""
+        self._looked = 0
+        """A bit for each of the newest samples in which the main thread ran, but hardly."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has used enough to be the program itself."""
+        return self._used >= HAS_BEGUN
+
+    def observe(self, sample: Rates, seconds: float) -> Activity:
+        """What the newest *sample*, of so many *seconds*, shows. Whatever may be work is work."""
+        self._used += sample.cpu * seconds
+        self._ran += sample.ran * seconds
+        if not self._ran or _does_something(sample):
+            return Activity.WORKING
+        if sample.ran < ASLEEP and sample.cpu < LITTLE:
+            self._looked = (self._looked << 1 | (sample.ran > 0)) & (1 << LOOKS) - 1
+            return Activity.IDLE if self._looked.bit_count() <= 1 else Activity.WORKING
+        self._looked = 0
+        return Activity.SPINNING if sample.cpu >= BUSY and sample.switches < NOISE["switches"] else Activity.WORKING
+
+
+def _does_something(sample: Rates) -> bool:
+    """Beside the use of a processor: it touches memory, reads, writes, prints, or its GPUs work."""
+    return (
+        sample.calls > 0
+        or sample.faults > NOISE["faults"]
+        or sample.network > NOISE["network"]
+        or sample.read + sample.written > MUCH_IO
+        or (not isnan(sample.gpu) and sample.gpu > NOISE["gpu"])
+    )

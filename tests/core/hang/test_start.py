@@ -1,0 +1,184 @@
+"""When a gang hangs whose rhythm is not known yet: only if nothing at all goes on in it."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from math import nan
+
+import pytest
+
+from healthd.core.hang.describe import why_hang
+from healthd.core.hang.samples import Usage
+from healthd.core.hang.silence import GangRhythm, Silence, cannot_go_on
+from tests.core.hang.sampled import Gang, Second, is_stopped, is_traced
+
+
+def starting(loads_for: int = 8, trains_for: int = 12, ranks: int = 4) -> Gang:
+    """A gang that has loaded its program, and has made its first steps."""
+    gang = Gang(ranks, rhythm=GangRhythm(judges_starts=True))
+    assert gang.run(loads_for, loads) is None
+    assert gang.run(trains_for, trains) is None
+    return gang
+
+
+def uses(states: str = "S", **rates: float) -> Second:
+    """The same in each second."""
+    usage = Usage(states=states, **rates)
+    return lambda _rank, _at, _dice: usage
+
+
+def trains(_rank: int, _at: int, dice: random.Random) -> Usage:
+    share = dice.uniform(0.8, 1.2)
+    return Usage(cpu=0.4 * share, ran=0.3 * share, switches=40 * share, faults=60 * share, calls=5, states="S")
+
+
+loads = uses("R", cpu=1.0, ran=0.9, faults=4000, calls=300, read=2e6)
+
+
+def waits(_rank: int, at: int, _dice: random.Random) -> Usage:
+    """As torch does for its loaders: it looks every five seconds."""
+    return Usage(cpu=0.003, ran=0.0002, switches=1, states="S") if at % 5 == 0 else Usage(cpu=0.003, states="S")
+
+
+polls = uses("R", cpu=1.0, ran=1.0)
+
+
+def after(silence: Silence | None) -> timedelta:
+    assert silence is not None
+    return silence.seen_at - silence.since
+
+
+@pytest.mark.parametrize("trains_for", [0, 1, 12, 30])
+def test_a_gang_that_does_nothing_at_all_is_seen_before_its_rhythm_is_known(trains_for: int) -> None:
+    gang = starting(trains_for=trains_for)
+
+    silence = gang.run(30, waits)
+
+    assert after(silence) <= timedelta(seconds=20)
+    assert silence and silence.is_start
+
+
+@pytest.mark.parametrize("others", [waits, polls], ids=["sleep", "poll"])
+def test_a_rank_that_is_stopped_in_the_first_minute_is_seen_within_eleven_seconds(others: Second) -> None:
+    silence = starting().run(30, is_stopped, others, others, others)
+
+    assert after(silence) <= timedelta(seconds=11)
+    assert silence and cannot_go_on(silence)
+
+
+def test_it_is_a_start_in_words_and_names_what_each_rank_does() -> None:
+    silence = starting().run(30, is_stopped, waits)
+
+    assert silence
+    assert why_hang(silence) == (
+        "no rank has done anything for 10 s, in a start whose rhythm is not known yet: "
+        "ranks 0, 2 are stopped (SIGSTOP); ranks 1, 3 sleep"
+    )
+
+
+def test_a_start_that_looks_now_and_then_whether_a_peer_has_come_is_reported_once_in_twice_as_long() -> None:
+    """As torch does that waits for the rank with its store."""
+
+    def looks(rank: int, at: int, _dice: random.Random) -> Usage:
+        return Usage(cpu=0.001, ran=0.001, calls=2, states="S") if rank == 1 and at % 13 == 0 else Usage(states="S")
+
+    gang = starting()
+    gang.run(140, is_stopped, looks, waits, waits)
+
+    reports = [now for before, now in zip([None, *gang.silences], gang.silences, strict=False) if now and not before]
+    assert len(reports) == 1
+
+
+def test_a_start_that_goes_on_ends_the_silence_and_makes_no_later_hang_late() -> None:
+    gang = starting()
+    assert gang.run(40, waits)
+
+    assert gang.run(120, trains) is None
+    assert gang.silences[-1] is None
+    assert after(gang.run(30, waits)) <= timedelta(seconds=13)
+
+
+WORK: dict[str, Second] = {
+    "one computes": polls,
+    "one downloads, which a thread does": uses(cpu=0.03),
+    "one reads from a disk": uses("D", cpu=0.01, read=2e6),
+    "one prints its progress": uses(cpu=0.001, calls=1),
+    "one touches memory": uses(cpu=0.005, faults=40),
+    "one moves data": uses(cpu=0.005, network=1e5),
+    "its GPU works": uses(cpu=0.003, gpu=0.2),
+    "one makes light steps": uses(cpu=0.004, ran=0.002, switches=1),
+    "one wakes up each second": uses(cpu=0.001, ran=0.0001, switches=1),
+    "one is traced by a debugger": is_traced,
+    "one gets no processor": uses("R"),
+}
+
+
+@pytest.mark.parametrize("work", WORK.values(), ids=WORK)
+def test_a_start_in_which_one_rank_may_work_is_no_hang(work: Second) -> None:
+    assert starting().run(40, waits, work, waits, waits) is None
+
+
+@pytest.mark.parametrize("work", [WORK["one reads from a disk"], WORK["one prints its progress"]])
+def test_a_rank_that_works_is_no_hang_though_another_is_stopped(work: Second) -> None:
+    assert starting().run(40, is_stopped, work, waits, waits) is None
+
+
+def test_a_gang_whose_ranks_all_compute_is_no_hang() -> None:
+    assert starting().run(40, polls) is None
+
+
+def test_a_gang_that_was_stopped_as_a_whole_was_stopped_by_a_person() -> None:
+    assert starting().run(40, is_stopped) is None
+
+
+def test_steps_that_sleep_for_many_seconds_are_work() -> None:
+    def steps(_rank: int, at: int, _dice: random.Random) -> Usage:
+        return Usage(cpu=0.003, ran=0.003, switches=3, states="S") if at % 15 == 0 else Usage(states="S")
+
+    gang = Gang(rhythm=GangRhythm(judges_starts=True))
+    gang.run(5, loads)
+
+    assert gang.run(300, steps) is None
+
+
+def test_a_script_that_waits_before_it_starts_the_program_is_no_hang() -> None:
+    gang = Gang(rhythm=GangRhythm(judges_starts=True))
+
+    assert gang.run(20, uses(cpu=0.001, ran=0.001, switches=1)) is None
+    assert gang.run(40, waits) is None
+
+
+def test_one_rank_that_has_not_begun_is_part_of_the_hang_of_the_others() -> None:
+    gang = Gang(rhythm=GangRhythm(judges_starts=True))
+    late = uses("D", cpu=0.01, ran=0.01)
+    gang.run(8, late, loads, loads, loads)
+
+    assert gang.run(30, uses("D"), waits, waits, waits)
+
+
+def test_members_of_which_no_main_thread_is_known_are_not_judged() -> None:
+    """Such as where the kernel does not count how long threads run."""
+    gang = Gang(rhythm=GangRhythm(judges_starts=True))
+    gang.run(20, uses(cpu=0.4, switches=40, faults=60))
+
+    assert gang.run(40, uses(cpu=0.003)) is None
+
+
+def test_what_the_gpus_of_a_rank_do_may_be_unknown() -> None:
+    assert starting().run(40, uses(cpu=0.003, gpu=nan))
+
+
+def test_where_starts_are_not_judged_nothing_is_seen_before_the_rhythm_is_known() -> None:
+    gang = Gang()
+    gang.run(20, trains)
+
+    assert gang.run(60, waits) is None
+
+
+def test_another_attempt_starts_anew() -> None:
+    gang = starting(trains_for=90)
+    gang.rhythm.restart()
+    gang.run(8, loads)
+
+    assert after(gang.run(30, waits)) <= timedelta(seconds=20)
