@@ -12,9 +12,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from healthd.core.api.health import GPUS, MemberState, PodActivity, PodRhythm
+from healthd.core.hang.member import LATE
 from healthd.core.hang.pods import KEPT, rounded_anew
 from healthd.core.hang.samples import Usage
-from healthd.core.hang.silence import LATE, GangRhythm, Silence
+from healthd.core.hang.silence import GangRhythm, Silence
 
 RELEASED = 0.5
 """Of the memory that was taken on a GPU. Once less is, the process has ended, and with it what was usual."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 from datetime import timedelta
 from math import isnan, nan
 
+from healthd.core.hang.member import MemberRhythm
 from healthd.core.hang.rhythm import NOISE
-from healthd.core.hang.silence import GangRhythm, MemberRhythm
+from healthd.core.hang.silence import GangRhythm
 
 MINUTE = 60
 """Samples, of one a second. Background threads wake up more rarely than once a second, and do little in a minute."""

@@ -17,7 +17,8 @@ import structlog
 from msgspec.structs import replace
 
 from healthd.core.hang.history import ActivityHistory
-from healthd.core.hang.silence import GangRhythm, MemberRhythm, Silence
+from healthd.core.hang.member import MemberRhythm
+from healthd.core.hang.silence import GangRhythm, Silence
 from healthd.core.hang.suspects.evidence import LONGEST_LINE, MOST_GROUPS, Activity, RankEvidence, bounded
 from healthd.core.hang.suspects.ras import RasRank
 from healthd.core.hang.suspects.vote import HangLocation, vote

@@ -56,7 +56,8 @@ def test_a_gang_that_does_nothing_at_all_is_seen_before_its_rhythm_is_known(trai
     silence = gang.run(30, waits)
 
     assert after(silence) <= timedelta(seconds=20)
-    assert silence and silence.is_start
+    assert silence
+    assert silence.is_start
 
 
 @pytest.mark.parametrize("others", [waits, polls], ids=["sleep", "poll"])
@@ -64,7 +65,8 @@ def test_a_rank_that_is_stopped_in_the_first_minute_is_seen_within_eleven_second
     silence = starting().run(30, is_stopped, others, others, others)
 
     assert after(silence) <= timedelta(seconds=11)
-    assert silence and cannot_go_on(silence)
+    assert silence
+    assert cannot_go_on(silence)
 
 
 def test_it_is_a_start_in_words_and_names_what_each_rank_does() -> None:
