@@ -169,7 +169,7 @@ class Job:
         used = cpu + polls + idle
         states = "R" if dice.random() < seconds + polls else "S"
         switches = rates["switches"] * share * noise
-        processes = Rates(used, switches, faults, calls, read=moved, written=30.0 * share, ran=used)
+        processes = Rates(used, switches, faults, calls, read=moved, written=30.0 * share, ran=cpu + polls)
         group = Rates(used, faults=faults, calls=calls * (disk > 0), read=disk, system=system)
         return Rank([*processes], [*group], states)
 
@@ -181,7 +181,7 @@ class Job:
     def sleeps(self, states: str = "S") -> Rank:
         """It waits for something that is no other rank."""
         cpu = self.background * self.dice.random()
-        return Rank([*Rates(cpu, switches=self.dice.random(), ran=cpu)], [*Rates(cpu)], states)
+        return Rank([*Rates(cpu, switches=self.dice.random())], [*Rates(cpu)], states)
 
     def moves(self, read: float = 0.0, written: float = 0.0, cpu: float = 0.3) -> Rank:
         """It reads or writes so many bytes."""

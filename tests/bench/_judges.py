@@ -42,7 +42,7 @@ class OfRun:
     """`healthd run --hang restart`."""
 
     def __init__(self) -> None:
-        self.rhythm = GangRhythm()
+        self.rhythm = GangRhythm(judges_starts=True)
         self.silence: Silence | None = None
         self.reports: list[Silence] = []
         self.restarts: list[datetime] = []

@@ -1,12 +1,13 @@
 """
-Hangs of `healthd run`: `python -m tests.bench.hangs [--rounds N] [--healthy SECONDS] [--at-once N] [--kinds …]`.
+Hangs of `healthd run`: `python -m tests.bench.hangs [--rounds N] [--healthy SECONDS] [--at-once N]
+[--kinds …] [--after LOW HIGH]`.
 
-Each round starts the demo's trainer under `healthd run`, lets one rank hang at a random moment after its rhythm can be
-known, another rank and another kind each time, and waits for the warning. The clock starts at the last progress: the
-last step that rank 0 printed. It stops at the timestamp of the warning in healthd's log, and once more at that of the
-line that names who is behind, or nobody. Stacks are read where py-spy is on the path. Healthy runs have pauses
-(an evaluation by one rank, a slow save, late data) and count every warning as false. The cost is that of sampling
-eight ranks, by the processor time of the sampler alone.
+Each round starts the demo's trainer under `healthd run`, lets one rank hang at a random moment *after* so many seconds,
+by default once its rhythm can be known, another rank and another kind each time, and waits for the warning. The clock
+starts at the last progress: the last step that rank 0 printed. It stops at the timestamp of the warning in healthd's
+log, and once more at that of the line that names who is behind, or nobody. Stacks are read where py-spy is on the path.
+Healthy runs have pauses (an evaluation by one rank, a slow save, late data) and count every warning as false. The cost
+is that of sampling eight ranks, by the processor time of the sampler alone.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tests.fakes import ManualClock
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("_hanging_trainer.py")
-LEARNS = 90.0
+LEARNS = (90.0, 95.0)
 """Seconds before a hang: the rhythm is known after a minute, on a busy machine a little later."""
 GIVES_UP = 60.0
 """Seconds after the last step, from which on a hang counts as not seen."""
@@ -94,16 +95,18 @@ def events(path: Path, name: str) -> list[dict[str, Any]]:
     return [event for line in lines if f'"{name}"' in line and (event := json.loads(line))["event"] == name]
 
 
-async def hangs(rounds: int, at_once: int, seed: int, kinds: Sequence[str], sizes: Sequence[int]) -> dict[str, Any]:
-    """Every kind in turn."""
+async def hangs(
+    rounds: int, at_once: int, seed: int, kinds: Sequence[str], sizes: Sequence[int], after: Sequence[float]
+) -> dict[str, Any]:
+    """Every kind in turn, each at a moment between the two of *after*."""
     dice, gate = random.Random(seed), asyncio.Semaphore(at_once)
 
     async def one(number: int) -> dict[str, Any]:
         kind, ranks = kinds[number % len(kinds)], dice.choice(sizes)
-        after, pace = LEARNS + dice.uniform(0, 5), dice.choice([0.1, 0.3, 1.0])
+        at, pace = dice.uniform(*after), dice.choice([0.1, 0.3, 1.0])
         victim = dice.randrange(ranks)
         async with gate:
-            found = await one_run(kind, after, victim, ranks, pace, GIVES_UP)
+            found = await one_run(kind, at, victim, ranks, pace, GIVES_UP)
         print(found, file=sys.stderr, flush=True)
         return found
 
@@ -187,12 +190,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--healthy", type=float, default=600, metavar="SECONDS")
     parser.add_argument("--kinds", nargs="+", default=list(HANGS), choices=list(HANGS))
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 3, 4, 6, 8], help="of a gang, at random")
+    parser.add_argument(
+        "--after", nargs=2, type=float, default=LEARNS, metavar="SECONDS", help="from the start to a hang"
+    )
     parser.add_argument("--at-once", type=int, default=4, help="runs at the same time")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     args = parser.parse_args(argv)
     figures: dict[str, Any] = {"seed": args.seed, "cost": cost()}
     if args.rounds:
-        figures["injected"] = asyncio.run(hangs(args.rounds, args.at_once, args.seed, args.kinds, args.ranks))
+        given = (args.rounds, args.at_once, args.seed, args.kinds, args.ranks, args.after)
+        figures["injected"] = asyncio.run(hangs(*given))
     if args.healthy:
         figures["healthy"] = asyncio.run(healthy(args.healthy))
     clock = {"start": "the last step that rank 0 printed", "end": "the timestamp of the warning, or of who is behind"}

@@ -88,7 +88,8 @@ def one_life(job: Job, hours: float) -> dict[str, list[dict[str, Any]]]:
             }
             for silence in judge.reports[before[0] :]:
                 silent = round((sample.at - silence.since).total_seconds())
-                found[f"{name}, reports"].append({**at, "silent": silent, "allowed": round(silence.allowed)})
+                more = {"silent": silent, "allowed": round(silence.allowed), "is start": silence.is_start}
+                found[f"{name}, reports"].append({**at, **more})
             found[f"{name}, restarts"] += [at for _ in judge.restarts[before[1] :]]
     return found
 
@@ -117,6 +118,7 @@ def counted(found: Sequence[dict[str, Any]], hours: float) -> dict[str, Any]:
     return {
         "all": len(found),
         "while the job worked": len(work),
+        "in a start": sum(each.get("is start", False) for each in found),
         "of which an hour, 95% below": round(at_most(len(work)) / hours, 5),
         "all an hour, 95% below": round(at_most(len(found)) / hours, 5),
         "by what it did": dict(Counter(each["what"] for each in found)),

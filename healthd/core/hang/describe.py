@@ -41,7 +41,7 @@ def why_hang(silence: Silence, members: int = 0) -> str:
     quiet = (silence.seen_at - silence.since).total_seconds()
     what = f"no rank has worked for {quiet:.0f} s, and the gang's own rhythm allows {silence.allowed:.0f} s"
     if silence.is_start:
-        what = f"no rank has done anything for {quiet:.0f} s, in a start whose rhythm is not known yet"
+        what = f"no rank has done anything for {quiet:.0f} s, before the rhythm of every rank was known"
     return f"{what}: {describe(silence, members)}"
 
 

@@ -22,8 +22,8 @@ LITTLE = 0.02
 """Cores. Threads in the background of a rank that waits use less."""
 BUSY = 0.5
 """Cores. A member that waits in a loop uses one."""
-ALLOWED = 20.0
-"""Seconds in which every member does nothing: twice as long as the shortest of a rhythm, for nothing is known yet."""
+ALLOWED = 30.0
+"""Seconds in which every member does nothing: three times the shortest of a rhythm, for nothing is known yet."""
 
 
 class Start:

@@ -22,7 +22,7 @@ def silence_lines(root: Root, now: datetime) -> list[str]:
     since = f"{silence.since:%Y-%m-%d %H:%M:%S} UTC"
     what = f"no rank worked; the gang's own rhythm allows {silence.allowed:.0f} s of that"
     if silence.is_start:
-        what = "no rank did anything; its rhythm was not known yet"
+        what = "no rank did anything, before the rhythm of every rank was known"
     lines = [
         f"from {since} on {what}",
         describe(silence, members_of(silence, root)),

@@ -99,6 +99,7 @@ class HangWatch:
             self._keep_only([])
             self._gpus.close()
             await self._ask_no_more()
+            await self._over(self._clock.now(), was_stopped=True)
 
     @property
     def is_locating(self) -> bool:

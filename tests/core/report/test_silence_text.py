@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+
+import msgspec
 
 from healthd.core.api import HangSuspect
 from healthd.core.api.health import MemberState
@@ -50,6 +53,16 @@ def test_without_a_suspect_the_reason_is_said() -> None:
 
 def test_a_run_on_this_machine_keeps_its_suspects_elsewhere() -> None:
     assert len(silence_lines(hanging(SUSPECT), START + timedelta(minutes=1))) == 3
+
+
+def test_of_a_start_it_is_said_that_no_rhythm_is_known() -> None:
+    root = hanging()
+    assert root.silence
+    start = replace(root, silence=msgspec.structs.replace(root.silence, is_start=True))
+
+    assert silence_lines(start, SEEN)[0] == (
+        "from 2026-01-01 00:00:00 UTC on no rank did anything, before the rhythm of every rank was known"
+    )
 
 
 def test_what_the_owner_of_the_gang_wrote_is_escaped_and_cut() -> None:

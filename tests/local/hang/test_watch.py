@@ -148,6 +148,20 @@ async def test_a_silence_is_reported_once_and_the_controller_wakes() -> None:
     assert run.wakes == 1
 
 
+async def test_ranks_that_do_nothing_before_their_rhythm_is_known_are_reported_and_not_restarted() -> None:
+    run = Run(RESTARTS)
+    run.work = run.work._replace(ran=0.3)
+    await run.go_on(20)
+    run.works = False
+    await run.go_on(40)
+
+    (silence,) = run.reported
+    assert silence.is_start
+    assert silence.seen_at - silence.since == timedelta(seconds=30)
+    assert run.asked
+    assert silence.worked == 0, "so no silence is short enough to be restarted for"
+
+
 async def test_its_end_is_reported_once() -> None:
     run = await hung()
     run.works = True
@@ -285,7 +299,7 @@ class TestWitnesses:
 
         assert (run.cancelled, run.watch.is_locating, run.wakes) == (1, False, 1)
 
-    async def test_the_end_of_the_run_ends_the_questions(self) -> None:
+    async def test_the_end_of_the_run_ends_the_questions_and_the_silence(self) -> None:
         run = await hung(answers=False)
         watching = asyncio.create_task(run.watch.run())
         await run.settle()
@@ -293,6 +307,8 @@ class TestWitnesses:
         await asyncio.gather(watching, return_exceptions=True)
 
         assert (run.cancelled, run.watch.is_locating) == (1, False)
+        assert run.reported[-1].ended_at == run.clock.now()
+        assert run.reported[-1].was_stopped
 
 
 @pytest.mark.parametrize("policy", [HangPolicy(silence=SilenceMode.IGNORE), HangPolicy(enabled=False)])
