@@ -6,7 +6,7 @@ All of it is in /proc and in one system call, readable by every user, also in co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from healthd.probes.sysfs import parse_number, read_lines, read_number
 
 _TAINTS = {"machine_check": 4, "oops": 7, "soft_lockup": 14}
 """Bits of /proc/sys/kernel/tainted, as the kernel's admin guide numbers them."""
+_STOLEN = 7
+"""The column of /proc/stat, from 0 on (proc(5)). What follows is part of columns before it."""
 CLOCK_EVERY = timedelta(minutes=10)
 """Reading the clock costs a process."""
 CLOCK_SOON = timedelta(seconds=20)
@@ -24,7 +26,8 @@ CLOCK_SOON = timedelta(seconds=20)
 class Host:
     """
     All readings are about the node: `host.memory_kb`; `host.corrupted_memory_kb`, taken out of use after uncorrectable
-    errors; `host.swapped_pages`, in and out since boot; `host.taint_<what>` (`yes` or `no`) since boot.
+    errors; `host.swapped_pages`, in and out since boot; `host.stolen_percent`, of the time of all processors, that a
+    hypervisor gave to others since the last sample; `host.taint_<what>` (`yes` or `no`) since boot.
     """
 
     source = "host"
@@ -32,10 +35,13 @@ class Host:
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc
+        self._times: Sequence[int] = ()
+        """Of all processors together since boot, in the columns of /proc/stat."""
 
     def sample(self, now: datetime) -> Sample:
-        """Reads three small files."""
-        return Sample(source=self.source, at=now, readings=[*self._memory(), *self._swapping(), *self._kernel()])
+        """Reads four files."""
+        readings = [*self._memory(), *self._swapping(), *self._processors(), *self._kernel()]
+        return Sample(source=self.source, at=now, readings=readings)
 
     def _memory(self) -> Iterator[Reading]:
         values = _pairs(f"{self._proc}/meminfo")
@@ -48,6 +54,16 @@ class Host:
         values = _pairs(f"{self._proc}/vmstat")
         if "pswpin" in values and "pswpout" in values:
             yield Reading(NODE, "host.swapped_pages", values["pswpin"] + values["pswpout"])
+
+    def _processors(self) -> Iterator[Reading]:
+        label, *columns = next(iter(read_lines(f"{self._proc}/stat")), "").split() or [""]
+        times = [number for each in columns[: _STOLEN + 1] if (number := parse_number(each)) is not None]
+        before, self._times = self._times, times if label == "cpu" else ()
+        if not len(before) == len(self._times) == _STOLEN + 1:
+            return
+        grown = [max(0, now - then) for now, then in zip(times, before, strict=True)]
+        if total := sum(grown):
+            yield Reading(NODE, "host.stolen_percent", 100 * grown[_STOLEN] / total)
 
     def _kernel(self) -> Iterator[Reading]:
         tainted = read_number(f"{self._proc}/sys/kernel/tainted")

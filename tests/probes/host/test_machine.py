@@ -60,6 +60,29 @@ def test_pages_swapped_in_and_out_are_added(proc: Proc) -> None:
     assert named_by(proc) == {"host.swapped_pages": 43}
 
 
+def stolen_between(proc: Proc, *stats: str) -> list[float | str | None]:
+    """What each look says, one after the other, of these contents of /proc/stat."""
+    host, found = Host(proc.root), []
+    for stat in stats:
+        proc.put("stat", stat)
+        found.append(seen(host).get("host.stolen_percent"))
+    return found
+
+
+def test_time_that_a_hypervisor_gave_to_others_counts_since_the_last_look(proc: Proc) -> None:
+    first = "cpu  100 0 100 700 0 0 0 100 50 0\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5\n"
+    second = "cpu  150 0 110 730 0 0 0 110 99 0\ncpu0 1 2 3 4 5 6 7 8 9 10\nintr 5\n"
+
+    assert stolen_between(proc, first, second, second) == [None, 10.0, None]
+
+
+@pytest.mark.parametrize("odd", ["", "cpu  1 2 3\n", "cpu0 1 2 3 4 5 6 7 8 9 10\n", "cpu  1 2 3 x 5 6 7 8 9 10\n"])
+def test_processor_times_that_make_no_sense_say_nothing(proc: Proc, odd: str) -> None:
+    good = "cpu  100 0 100 700 0 0 0 100 50 0\n"
+
+    assert stolen_between(proc, good, odd, good) == [None, None, None]
+
+
 @pytest.mark.parametrize(
     ("bits", "reported"),
     [(0, set()), (1 << 4, {"machine_check"}), (1 << 7 | 1 << 12, {"oops"}), (1 << 14, {"soft_lockup"}), (4097, set())],

@@ -76,6 +76,20 @@ _MEMORY = (
     ),
 )
 
+_PROCESSORS = (
+    Rule(
+        name="host-cpu-stolen",
+        reads="host.stolen_percent",
+        test=AtLeast(5),
+        tier="record",
+        blame=Blame.NODE,
+        summary="the hypervisor gives processor time of this virtual machine to others, so that ranks on it are slow",
+        advice="Move the virtual machine, or ask for one with processors of its own.",
+        holds=_MINUTE,
+        source="proc(5): steal; own choice: half of what makes a rank a straggler",
+    ),
+)
+
 _KERNEL = tuple(
     Rule(
         name=f"host-{what.replace('_', '-')}",
@@ -249,6 +263,7 @@ _SERVICES = (
 
 RULES: tuple[Rule, ...] = (
     *_MEMORY,
+    *_PROCESSORS,
     *_KERNEL,
     *_CLOCK,
     *_DISKS,

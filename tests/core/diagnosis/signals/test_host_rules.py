@@ -53,6 +53,12 @@ def test_machine_that_swaps() -> None:
     assert reported_rules("host.swapped_pages", 0, 1000, 2000) == ""
 
 
+def test_virtual_machine_whose_processors_others_get() -> None:
+    assert reported_rules("host.stolen_percent", 7, 9, 6) == "host-cpu-stolen"
+    assert reported_rules("host.stolen_percent", 7, 1, 6) == "", "a moment of it slows nothing down for minutes"
+    assert reported_rules("host.stolen_percent", 3, 4, 4) == ""
+
+
 def test_swapping_is_the_applications_fault() -> None:
     assert next(rule for rule in RULES if rule.name == "host-swaps").blame is Blame.APPLICATION
 
@@ -132,4 +138,4 @@ def test_nothing_here_takes_a_node_out_of_service() -> None:
 def test_advice_leaves_a_node_healthy() -> None:
     reported = {rule.name for rule in RULES if tier(rule.tier).severity == "info"}
 
-    assert reported == {"clock-free-running", "peermem-absent"}
+    assert reported == {"clock-free-running", "host-cpu-stolen", "peermem-absent"}
