@@ -12,8 +12,8 @@ from math import isnan
 from healthd.core.hang.rhythm import MUCH_IO, NOISE, Activity
 from healthd.core.hang.samples import Rates
 
-HAS_BEGUN = 0.5
-"""Seconds of processor time. What has used less may be a script that waits before it starts the program."""
+HAS_BEGUN = 0.02
+"""Seconds of processor time. What has used less may be a shell that waits before it starts the program."""
 ASLEEP = 0.0005
 """Seconds in a second for which a main thread may run that only looks whether something has come."""
 LOOKS = 4

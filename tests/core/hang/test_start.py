@@ -147,13 +147,13 @@ def test_steps_that_sleep_for_many_seconds_are_work() -> None:
 def test_a_script_that_waits_before_it_starts_the_program_is_no_hang() -> None:
     gang = Gang(rhythm=GangRhythm(judges_starts=True))
 
-    assert gang.run(20, uses(cpu=0.001, ran=0.001, switches=1)) is None
-    assert gang.run(40, waits) is None
+    assert gang.run(1, uses(cpu=0.01, ran=0.01, faults=500)) is None
+    assert gang.run(90, uses()) is None
 
 
 def test_one_rank_that_has_not_begun_is_part_of_the_hang_of_the_others() -> None:
     gang = Gang(rhythm=GangRhythm(judges_starts=True))
-    late = uses("D", cpu=0.01, ran=0.01)
+    late = uses("D", cpu=0.001, ran=0.001)
     gang.run(8, late, loads, loads, loads)
 
     assert gang.run(40, uses("D"), waits, waits, waits)
