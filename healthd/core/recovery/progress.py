@@ -100,13 +100,14 @@ def is_past_waiting(silence: Silence, progress: Progress, policy: HangPolicy, at
     """
     Whether *silence* is reason enough to restart *attempt*, where that is allowed: it cannot end by itself, or is long.
 
-    What was learned before the first save of an attempt may be the rhythm of its start, beside which a job with little
-    work looks silent. So without a save two witnesses have to name a rank. And a silence that is longer than the work
-    before it may be what is usual, and that work a compilation; one that is not much shorter may come now and then.
+    What is stopped in a start may be a helper that is not needed yet, so it waits even then. What was learned before
+    the first save of an attempt may be the rhythm of its start, beside which a job with little work looks silent. So
+    without a save two witnesses have to name a rank. And a silence that is longer than the work before it may be what
+    is usual, and that work a compilation; one that is not much shorter may come now and then.
     """
-    if cannot_go_on(silence):
-        return True
     lasted, worked = now - silence.since, timedelta(seconds=silence.worked or 0.0)
+    if cannot_go_on(silence):
+        return lasted >= (policy.floor if silence.is_start else timedelta(0))
     if _is_named(silence):
         return policy.floor <= lasted <= worked
     return policy.floor <= lasted <= worked / WORKED_BEFORE and progress.attempt == attempt

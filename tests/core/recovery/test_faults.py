@@ -667,6 +667,14 @@ def test_members_that_cannot_go_on_are_not_waited_for(states: str) -> None:
     assert [cause.kind for cause in silent(SAVES, states)] == [CauseKind.HANG]
 
 
+def test_in_a_start_they_are_waited_for_as_long_as_others_for_they_may_be_helpers() -> None:
+    floor = HANG.floor.total_seconds()
+
+    assert silent(SAVES, "ST", floor - 1, is_start=True, worked=0.0) == []
+    assert [cause.kind for cause in silent(SAVES, "ST", floor, is_start=True, worked=0.0)] == [CauseKind.HANG]
+    assert silent(SAVES, "S", 100 * floor, is_start=True, worked=0.0) == []
+
+
 def test_a_gang_whose_members_have_fallen_silent_hangs_whatever_its_checkpoints_say() -> None:
     (cause,) = silent(a_root(progress=Progress(step=5, at=NOW, intervals=[60.0, 60.0, 60.0])))
 

@@ -73,7 +73,7 @@ def what_follows(root: Root, policy: HangPolicy, silence: Silence, doubt: str = 
         return f"it is restarted once its usual pauses are known: when {MIN_INTERVALS + 1} of its saves have been seen"
     if doubt:
         return f"it is not restarted yet: {doubt}"
-    if cannot_go_on(silence):
+    if cannot_go_on(silence) and not silence.is_start:
         return "it is restarted"
     if little := too_little_work(silence, policy):
         return f"it is not restarted for that: {little}; without a new step it is restarted after {most:.0f} s"

@@ -208,3 +208,13 @@ def test_a_gang_of_which_a_rank_is_stopped_is_restarted_at_once() -> None:
     silence = msgspec.structs.replace(RECORD, members=(stopped, waits))
 
     assert what_follows(a_root(options=RESTARTED, progress=RHYTHM), HangPolicy(), silence) == "it is restarted"
+
+
+def test_where_it_is_stopped_in_a_start_the_restart_waits_for_it_may_be_a_helper_that_is_not_needed_yet() -> None:
+    stopped = SilentMember(rank="1", state=MemberState.SILENT, last_active=ago(60), states="ST")
+    waits = SilentMember(rank="0", state=MemberState.SILENT, last_active=ago(60))
+    silence = msgspec.structs.replace(RECORD, members=(stopped, waits), is_start=True, worked=0.0)
+
+    assert what_follows(a_root(options=RESTARTED, progress=RHYTHM), HangPolicy(), silence) == (
+        "it is restarted when that has lasted for 600 s (hang.floor)"
+    )
