@@ -7,7 +7,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-WORKERS ?= 2
+# One more than the cores of a small machine: the tests of the lab mostly wait.
+WORKERS ?= 3
 SLOWEST := --durations=10 --durations-min=0.1
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 

@@ -54,15 +54,21 @@ def pytest_configure() -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Keep what shares something of the machine on one worker of pytest-xdist: its kernel log, or its memory.
+    Keep what shares something of the machine on one worker of pytest-xdist: its kernel log, or its memory. The tests of
+    the lab in one folder take a control plane after the other, so there is at most one for each worker.
 
     A module of the lab that mostly waits has a group of its own: another worker takes it beside the others.
     """
     for item in items:
-        for group in ("kmsg", "lab"):
-            if item.get_closest_marker(group):
-                item.add_marker(pytest.mark.xdist_group(group))
-                break
+        if item.get_closest_marker("kmsg"):
+            item.add_marker(pytest.mark.xdist_group("kmsg"))
+        elif item.get_closest_marker("lab"):
+            item.add_marker(pytest.mark.xdist_group(f"lab of {_folder(item)}"))
+
+
+def _folder(item: pytest.Item) -> str:
+    """The folder of tests that it is in."""
+    return item.nodeid.split("/")[1]
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
