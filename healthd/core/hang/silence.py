@@ -206,10 +206,9 @@ class GangRhythm:
     def _remember_pause(self) -> None:
         quiet = min((member.quiet for member in self.members.values()), default=0.0)
         was_work = any(member.does_other_work for member in self.members.values())
-        is_start = any(member.start is not None for member in self.members.values())
-        if is_start and quiet < self._quiet:
+        if self._is_start and quiet < self._quiet:
             self._start_pause = max(self._start_pause, self._quiet)
-        is_over = quiet < self._quiet and not was_work and not self._was_stopped and not is_start
+        is_over = quiet < self._quiet and not (was_work or self._was_stopped or self._is_start)
         if is_over and PAUSE_FACTOR * self._quiet > self.least_allowed:
             self._pauses.append(_Pause(self._quiet, self._save_began is not None, self._polled))
         if is_over and self._quiet >= LONG.total_seconds():
@@ -267,7 +266,7 @@ class GangRhythm:
             period=self.period,
             members=silent,
             ended=tuple(self._ended),
-            is_start=not self.is_known,
+            is_start=self._is_start,
             worked=worked,
         )
 
@@ -286,10 +285,15 @@ class GangRhythm:
     def least_allowed(self) -> float:
         """Seconds without work that its rhythm allows, without any pause."""
         gap = max((member.rhythm.gap for member in self.members.values() if member.rhythm), default=0.0)
-        start = 0.0
-        if any(member.start is not None for member in self.members.values()):
-            start = max(0.0 if self._cannot_go_on else START_ALLOWED, PAUSE_FACTOR * self._start_pause)
-        return max(SHORTEST.total_seconds(), PERIODS * self.period + 2, 2 * gap, start)
+        rhythm = max(SHORTEST.total_seconds(), PERIODS * self.period + 2, 2 * gap)
+        if not self._is_start:
+            return rhythm
+        return max(rhythm, 0.0 if self._cannot_go_on else START_ALLOWED, PAUSE_FACTOR * self._start_pause)
+
+    @property
+    def _is_start(self) -> bool:
+        """Whether a member has had no rhythm yet, in a gang whose starts are judged."""
+        return any(member.start is not None for member in self.members.values())
 
     @property
     def _cannot_go_on(self) -> bool:
