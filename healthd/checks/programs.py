@@ -6,8 +6,9 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 _REAP = 1.0
@@ -19,6 +20,8 @@ _TAIL = 300
 
 
 Child = subprocess.Popen[bytes]
+_RUNNING: set[Child] = set()
+"""Those that were started here and have not been seen to end."""
 
 
 class ProgramResult(NamedTuple):
@@ -52,14 +55,17 @@ def run(
 def start(command: Sequence[str], environ: Mapping[str, str], *, with_errors: bool = True) -> Child:
     """Start *command* in a session of its own. Raises OSError."""
     errors = subprocess.STDOUT if with_errors else subprocess.DEVNULL
-    return subprocess.Popen(
-        command,
-        env=dict(environ),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        start_new_session=True,
-    )
+    with _signals_later():
+        child = subprocess.Popen(
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
+        _RUNNING.add(child)
+    return child
 
 
 def finish(child: Child, seconds: float) -> ProgramResult:
@@ -72,6 +78,7 @@ def finish(child: Child, seconds: float) -> ProgramResult:
     except BaseException:  # Ctrl-C, or the caller's deadline: nothing may run on in the background
         end(child)
         raise
+    _RUNNING.discard(child)
     return ProgramResult(child.returncode, output.decode(errors="replace"))
 
 
@@ -83,3 +90,37 @@ def end(child: Child) -> None:
         child.stdout.close()
     with suppress(subprocess.TimeoutExpired):
         child.wait(_REAP)
+    _RUNNING.discard(child)
+
+
+@contextmanager
+def none_left() -> Iterator[None]:
+    """When the block ends, so does all that was started in it, whatever moment a signal that ended it came in."""
+    try:
+        yield
+    finally:
+        for child in list(_RUNNING):
+            end(child)
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """
+    A handler that raises would do so after the process has begun and before anything knows it. It would run on, for
+    ever where it hangs in a driver.
+    """
+    if threading.current_thread() is not threading.main_thread():  # handlers run in the main thread alone
+        yield
+        return
+    came: list[int] = []
+    known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in known.items() if handler is not None}  # None: it is no Python
+    for number in handlers:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for missed in came:
+        signal.raise_signal(missed)

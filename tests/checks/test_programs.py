@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -65,6 +71,54 @@ def test_sums_that_never_come_fail_in_time_and_nothing_is_left_running(tmp_path:
 
     assert "did not end in time" in result.why
     assert is_gone(int((tmp_path / "child").read_text()))
+
+
+def interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def sigterm_interrupts() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, interrupt)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("sigterm_interrupts")
+def test_a_signal_in_the_moment_in_which_a_program_begins_leaves_it_to_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        """The signal comes when the process has begun, and before the caller has it."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            begun.append(self.pid)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+
+    with pytest.raises(KeyboardInterrupt), programs.none_left():
+        programs.run(["sleep", "300"], os.environ, 300)
+
+    (pid,) = begun
+    assert is_gone(pid)
+    assert signal.getsignal(signal.SIGTERM) is interrupt
+
+
+@pytest.mark.usefixtures("sigterm_interrupts")
+def test_a_signal_between_two_programs_ends_the_one_that_runs() -> None:
+    children: list[programs.Child] = []
+
+    def begin() -> None:
+        with programs.none_left():
+            children.append(programs.start(["sleep", "300"], os.environ))
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        begin()
+
+    assert [is_gone(child.pid) for child in children] == [True]
 
 
 @pytest.mark.parametrize("output", ["", "# Out of bounds values", "# Avg bus bandwidth : x"])

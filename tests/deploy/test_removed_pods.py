@@ -71,12 +71,20 @@ async def test_a_stopped_job_lets_go_of_the_pod_of_a_dead_node_and_runs_again(
     suspend(installed, namespace, False)
     after = running(installed, namespace, 2)
 
-    status = installed.api.get(f"{path}/{NAME}")["status"]
     assert bad not in [pod["spec"]["nodeName"] for pod in after]
-    assert [one["type"] for one in status["conditions"] if one["status"] == "True"] == []
-    assert status.get("failed", 0) == 0
+    wait_until("the job to say that it runs", lambda: true_conditions(status_of(installed, path)) == [], limit=60)
+    assert status_of(installed, path).get("failed", 0) == 0
     simulated_nodes.start_kubelet(bad)
     installed.api.patch(f"/api/v1/nodes/{bad}", {"spec": {"unschedulable": None}})
+
+
+def status_of(installed: ControlPlane, jobs: str) -> Json:
+    status: Json = installed.api.get(f"{jobs}/{NAME}")["status"]
+    return status
+
+
+def true_conditions(status: Json) -> list[str]:
+    return [one["type"] for one in status["conditions"] if one["status"] == "True"]
 
 
 async def remove(cluster: Cluster, namespace: str, name: str) -> None:

@@ -23,7 +23,7 @@ from types import FrameType
 
 import msgspec
 
-from healthd.checks import busy
+from healthd.checks import busy, programs
 from healthd.checks.check import Check, CheckContext, CheckOutcome, Expected, InUse
 from healthd.checks.report import CheckReport, CheckVerdict, FinishedCheck, result_of, summary_of
 from healthd.checks.running import all_checks, context_of, run_all
@@ -214,7 +214,8 @@ def _ended_by_sigterm() -> Iterator[None]:
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield
+        with programs.none_left():
+            yield
     finally:
         signal.signal(signal.SIGTERM, before)
 

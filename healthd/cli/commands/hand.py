@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from healthd.checks import programs
 from healthd.cli.terminal.output import complain
 from healthd.core.printable import printable
 from healthd.core.remediation.node_hand import LONGEST, Ending
@@ -38,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
     before = signal.signal(signal.SIGTERM, _stop)  # persistence mode is switched on again on the way out
     try:
         is_reset = args.what == "gpu-reset"
-        ending = reset_gpus(machine, args.boot_id, time.sleep) if is_reset else reboot(machine, args.boot_id)
+        with programs.none_left():
+            ending = reset_gpus(machine, args.boot_id, time.sleep) if is_reset else reboot(machine, args.boot_id)
     finally:
         signal.signal(signal.SIGTERM, before)
     _say(ending, args.result)
