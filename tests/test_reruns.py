@@ -10,14 +10,15 @@ tries = pathlib.Path("tries")
 
 @pytest.mark.{mark}
 def test_it():
+    print("{says}")
     tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
     assert len(tries.read_text()) > {failures}
 """
 
 
-def running(pytester: pytest.Pytester, *, mark: str, failures: int) -> pytest.RunResult:
+def running(pytester: pytest.Pytester, *, mark: str, failures: int, says: str = "") -> pytest.RunResult:
     """A run of one test with this *mark* that fails so often, and passes then."""
-    pytester.makepyfile(FAILS_ONCE.format(mark=mark, failures=failures))
+    pytester.makepyfile(FAILS_ONCE.format(mark=mark, failures=failures, says=says))
     options = ("-p", "tests.reruns", "-p", "no:asyncio", "-o", "markers=slow\nlab\nother", "-raR")
     return pytester.runpytest_inprocess(*options)
 
@@ -27,6 +28,12 @@ def test_a_test_on_real_programs_that_passes_the_second_time_is_listed(pytester:
     run = running(pytester, mark=mark, failures=1)
 
     run.stdout.fnmatch_lines(["RERUN*test_it*", "*1 passed, 1 rerun*"])
+
+
+def test_what_was_known_of_the_first_failure_is_shown(pytester: pytest.Pytester) -> None:
+    run = running(pytester, mark="lab", failures=1, says="the stage fell")
+
+    run.stdout.fnmatch_lines(["*first try of *test_it: Captured stdout call*", "the stage fell"])
 
 
 def test_a_test_on_real_programs_that_fails_twice_fails(pytester: pytest.Pytester) -> None:
