@@ -1,9 +1,9 @@
 """
 When a gang hangs: every member has left its own rhythm for longer than its rhythm allows. One that is late is no hang.
 
-What is not known is never a hang: a member that starts up, is traced by a debugger, waits for a processor or was not
-sampled counts as unknown. Thresholds come from the gang's own history: its period, and its pauses that ended by
-themselves (evaluations, saves, data that was late).
+What is not known is never a hang: a member that is traced by a debugger, waits for a processor or was not sampled
+counts as unknown, and so does one that starts up, unless it does nothing at all. Thresholds come from the gang's own
+history: its period, and its pauses that ended by themselves (evaluations, saves, data that was late).
 """
 
 from __future__ import annotations

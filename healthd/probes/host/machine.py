@@ -16,6 +16,8 @@ from healthd.probes.sysfs import parse_number, read_lines, read_number
 
 _TAINTS = {"machine_check": 4, "oops": 7, "soft_lockup": 14}
 """Bits of /proc/sys/kernel/tainted, as the kernel's admin guide numbers them."""
+_FIRST_LINE = 512
+"""Bytes of /proc/stat in which its first line is. The rest is long where processors are many."""
 _STOLEN = 7
 """The column of /proc/stat, from 0 on (proc(5)). What follows is part of columns before it."""
 CLOCK_EVERY = timedelta(minutes=10)
@@ -56,7 +58,7 @@ class Host:
             yield Reading(NODE, "host.swapped_pages", values["pswpin"] + values["pswpout"])
 
     def _processors(self) -> Iterator[Reading]:
-        label, *columns = next(iter(read_lines(f"{self._proc}/stat")), "").split() or [""]
+        label, *columns = next(iter(read_lines(f"{self._proc}/stat", _FIRST_LINE)), "").split() or [""]
         times = [number for each in columns[: _STOLEN + 1] if (number := parse_number(each)) is not None]
         before, self._times = self._times, times if label == "cpu" else ()
         if not len(before) == len(self._times) == _STOLEN + 1:
