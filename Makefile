@@ -46,7 +46,7 @@ quick: $(FOR_WORK) ## run the tests that need neither the lab nor patience, whil
 	@echo "==> quick tests, on $(WORKERS) processes"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m 'not lab and not slow' -o cpu_limit=2 $(SLOWEST) $(ARGS)
 
-lab: $(FOR_WORK) ## build the programs of the lab, where it can be done (five minutes, once)
+lab: $(FOR_WORK) ## build the programs of the lab, where it can be done (a quarter of an hour, once)
 	@echo "==> programs of the lab: a real control plane, simulated nodes"
 	@$(BIN)/python -m tests.lab.build
 
