@@ -1,5 +1,6 @@
 """
-Stragglers in a model of gangs: `python -m tests.bench.stragglers [--nodes N] [--days N] [--injected N] [--seed N]`.
+Stragglers in a model of gangs: `python -m tests.bench.stragglers [--nodes N] [--days N] [--injected N] [--seed N]
+[--between LOW HIGH]`.
 
 Healthy: each node has one gang of eight ranks for so many days, and every report is false. Injected: one rank of a
 gang becomes slow after half an hour, or is slow from its start. The clock starts when it becomes slow, and ends with
@@ -82,14 +83,18 @@ def false_reports(nodes: int, days: float, seed: int, drift: float, seconds: flo
     }
 
 
-def injected(count: int, by: float, seed: int, drift: float, kind: str, world: str) -> dict[str, Any]:
-    """How soon a rank that is slow *by* of a step is named. *kind* is one of `KINDS`."""
+def injected(
+    count: int, between: tuple[float, float], seed: int, drift: float, kind: str, world: str
+) -> dict[str, Any]:
+    """How soon a rank is named that is slow by a part of a step *between* these two. *kind* is one of `KINDS`."""
     dice, named, wrong, sizes = random.Random(seed), list[float](), 0, list[float]()
+    drawn = random.Random(seed + 1)
     by_steps: dict[float, list[float]] = {most: [] for most in STEPS}
     by_waits: dict[float, list[float]] = {most: [] for most in WAITS}
     for number in range(count):
         gang = Gang(seed + number, drift)
         begin = 0.0 if kind == "from the start" else HEALTHY / gang.window + dice.random()
+        by = drawn.uniform(*between)
         slow = Slow(0 if kind == "rank 0" else dice.randrange(1, RANKS), by, begin, beside=kind == "uses more")
         period, waits = gang.period, Gang(seed + number, drift).slower(slow)
         found = _seen(gang, begin * gang.window + AFTER, slow, number, world).reports
@@ -103,7 +108,7 @@ def injected(count: int, by: float, seed: int, drift: float, kind: str, world: s
         by_waits[next(most for most in WAITS if waits <= most)].append(first)
         sizes += [each.slower for _, each in hits[:1]]
     return {
-        "slower by": by,
+        "slower by": between[0] if between[0] == between[1] else between,
         "kind": kind,
         "runs": count,
         "named": len(named),
@@ -178,6 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--days", type=float, default=1.0)
     parser.add_argument("--injected", type=int, default=100, help="runs for each size")
+    parser.add_argument("--between", type=float, nargs=2, metavar="PART", help="sizes are drawn between these two")
     parser.add_argument(
         "--drift", type=float, default=0.01, help="standard deviation of a rank's slow drift, of a step"
     )
@@ -196,8 +202,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     seed, drift, world = args.seed, args.drift, UNASKED if args.unasked else PODS if args.pods else RUN
     kinds = KINDS[RUN if world == RUN else PODS]
-    sizes = [(by, kind) for kind in kinds for by in SIZES] if args.injected else []
-    found = [injected(args.injected, by, seed, drift, kind, world) for by, kind in sizes]
+    sizes = [args.between] if args.between else [(by, by) for by in SIZES]
+    which = [(between, kind) for kind in kinds for between in sizes] if args.injected else []
+    found = [injected(args.injected, between, seed, drift, kind, world) for between, kind in which]
     healthy = false_reports(args.nodes, args.days, seed + 10**6, drift, args.seconds, world)
     figures = {"seed": args.seed, "drift": args.drift, "healthy": healthy, "injected": found}
     print(json.dumps({"unit": "s, of the model", **figures, "machine": machine()}, indent=2))
