@@ -37,14 +37,14 @@ demo: $(FOR_USE) ## show a training job that survives a broken GPU; options in A
 
 test: lab ## run all tests; options in ARGS="-k words"
 	@echo "==> all tests, on $(WORKERS) processes; skipped tests are listed with their reasons"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(SLOWEST) $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(SLOWEST) $(ARGS)
 
 coverage: lab ## run all tests, and show which lines none of them ran (about twice the time)
 	@$(MAKE) --no-print-directory test ARGS='--cov --cov-report=term:skip-covered $(ARGS)'
 
 quick: $(FOR_WORK) ## run the tests that need neither the lab nor patience, while you work; options in ARGS="-k words"
 	@echo "==> quick tests, on $(WORKERS) processes"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m 'not lab and not slow' -o cpu_limit=2 $(SLOWEST) $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not lab and not slow' -o cpu_limit=2 $(SLOWEST) $(ARGS)
 
 lab: $(FOR_WORK) ## build the programs of the lab, where it can be done (a quarter of an hour, once)
 	@echo "==> programs of the lab: a real control plane, simulated nodes"

@@ -57,22 +57,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Keep what shares something of the machine on one worker of pytest-xdist: its kernel log, or its memory. The tests of
     the lab in one folder take a control plane after the other, so there is at most one for each worker.
 
-    A module of the lab that mostly waits has a group of its own: another worker takes it beside the others. Those come
-    first, for they take longest, and single tests last: they fill what is left.
+    A module of the lab that mostly waits has a group of its own: another worker takes it beside the others.
     """
-    items.sort(key=_place)
     for item in items:
         if item.get_closest_marker("kmsg"):
             item.add_marker(pytest.mark.xdist_group("kmsg"))
         elif item.get_closest_marker("lab"):
             item.add_marker(pytest.mark.xdist_group(f"lab of {_folder(item)}"))
-
-
-def _place(item: pytest.Item) -> int:
-    has_group = item.get_closest_marker("xdist_group") is not None
-    if item.get_closest_marker("lab"):
-        return 0 if has_group else 1
-    return 2 if has_group or item.get_closest_marker("kmsg") else 3
 
 
 def _folder(item: pytest.Item) -> str:
