@@ -44,7 +44,7 @@ coverage: lab ## run all tests, and show which lines none of them ran (about twi
 
 quick: $(FOR_WORK) ## run the tests that need neither the lab nor patience, while you work; options in ARGS="-k words"
 	@echo "==> quick tests, on $(WORKERS) processes"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not lab and not slow' -o cpu_limit=2 $(SLOWEST) $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not lab and not slow' $(SLOWEST) $(ARGS)
 
 lab: $(FOR_WORK) ## build the programs of the lab, where it can be done (a quarter of an hour, once)
 	@echo "==> programs of the lab: a real control plane, simulated nodes"

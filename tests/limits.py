@@ -3,8 +3,8 @@ A test that takes long has the mark `slow` or `lab`, or fails: `make quick`, whi
 
 What counts is the processor time of the test and of the children that it waited for, not the time on the wall, which a
 busy machine stretches without bound. A core that others use is slower by this clock, too, so a test that took too long
-is judged by how slow the machine is at that moment. That is no exact measure: `make quick` has the limit itself, and a
-run of all tests, beside those of the lab, fails at twice as much. Coverage counts every line: four times the limit.
+is judged by how slow the machine is at that moment. Coverage counts every line, so a run with it has four times the
+limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COVERAGE_COSTS = 4
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The limit can be given in the configuration."""
-    parser.addini(CPU_LIMIT, "seconds of processor time that a test of `make quick` may take", default="4")
+    parser.addini(CPU_LIMIT, "seconds of processor time that a test of `make quick` may take", default="2")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -110,9 +110,12 @@ def by_number(work: PodWork, seconds: int) -> dict[int, Window]:
     count = len(work.cores)
     starved, stalled = (each if len(each) == count else [0.0] * count for each in (work.starved, work.stalled))
     first = newest - len(work.cores) + 1
+    values = zip(work.cores, starved, stalled, strict=True)
+    if parts == 1:  # as most are
+        return {number: Window(*each) for number, each in enumerate(values, start=first)}
     groups: dict[int, list[Window]] = {}
-    for number, values in enumerate(zip(work.cores, starved, stalled, strict=True), start=first):
-        groups.setdefault(-(-number // parts), []).append(Window(*values))
+    for number, each in enumerate(values, start=first):
+        groups.setdefault(-(-number // parts), []).append(Window(*each))
     return {number: _mean(group) for number, group in groups.items() if len(group) == parts}
 
 
