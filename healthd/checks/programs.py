@@ -96,10 +96,11 @@ def end(child: Child) -> None:
 @contextmanager
 def none_left() -> Iterator[None]:
     """When the block ends, so does all that was started in it, whatever moment a signal that ended it came in."""
+    before = set(_RUNNING)
     try:
         yield
     finally:
-        for child in list(_RUNNING):
+        for child in _RUNNING - before:
             end(child)
 
 

@@ -85,7 +85,7 @@ def sigterm_interrupts() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("sigterm_interrupts")
-def test_a_signal_in_the_moment_in_which_a_program_begins_leaves_it_to_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_in_the_moment_in_which_a_program_begins_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
 
     class Interrupted(subprocess.Popen[bytes]):
