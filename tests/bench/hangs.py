@@ -5,9 +5,9 @@ Hangs of `healthd run`: `python -m tests.bench.hangs [--rounds N] [--healthy SEC
 Each round starts the demo's trainer under `healthd run`, lets one rank hang at a random moment *after* so many seconds,
 by default once its rhythm can be known, another rank and another kind each time, and waits for the warning. The clock
 starts at the last progress: the last step that rank 0 printed. It stops at the timestamp of the warning in healthd's
-log, and once more at that of the line that names who is behind, or nobody. Stacks are read where py-spy is on the path.
-Healthy runs have pauses (an evaluation by one rank, a slow save, late data) and count every warning as false. The cost
-is that of sampling eight ranks, by the processor time of the sampler alone.
+log, and once more at that of the line that names a rank, or says that none is named. Stacks are read where py-spy is on
+the path. Healthy runs have pauses (an evaluation by one rank, a slow save, late data) and count every warning as false.
+The cost is that of sampling eight ranks, by the processor time of the sampler alone.
 """
 
 from __future__ import annotations

@@ -58,10 +58,10 @@ class MemberRhythm:
     @property
     def state(self) -> MemberState:
         """What it does, by its newest sample. A pause within its own rhythm is work."""
-        if self._activity is None or (self.rhythm is None and (self.start is None or self.quiet <= 1)):
+        if self._activity is None:
             return MemberState.UNKNOWN
-        if self.rhythm is not None and self.quiet <= self.rhythm.gap + 1:
-            return MemberState.WORKING
+        if self.quiet <= (self.rhythm.gap if self.rhythm else 0.0) + 1:
+            return MemberState.WORKING if self.rhythm else MemberState.UNKNOWN
         return MemberState.WAITING if self._activity is Activity.SPINNING else MemberState.SILENT
 
     @property

@@ -64,10 +64,10 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     worked: float | None = None
     """Seconds for which every member had worked by its rhythm before, without a long pause. A silence that is longer
     may be what is usual for it, and the rhythm that of a compilation. None: not known, as from an older agent."""
-    ended_at: Moment | None = None
-    """When it was over: a member worked again, or the gang was stopped. None: it still hangs, as far as is known."""
     is_start: bool = False
     """A member did nothing before it was known what is usual for it."""
+    ended_at: Moment | None = None
+    """When it was over: a member worked again, or the gang was stopped. None: it still hangs, as far as is known."""
     was_stopped: bool = False
     """It ended because the ranks were stopped, for a restart or for good."""
     suspects: tuple[HangSuspect, ...] = ()
