@@ -29,7 +29,8 @@ from healthd.core.api.model import KernelRecord, Verdict
 from healthd.core.api.names import ANNOTATION_FAILED_CHECK, LABEL_NODE_HAND, LABEL_SPARE
 from healthd.core.config import GiveBack, QuarantinePolicy
 from healthd.core.diagnosis.readings import Reading, RecordBatch, Sample
-from healthd.core.diagnosis.signals import peers, roce, spare_check
+from healthd.core.diagnosis.signals import peers, spare_check
+from healthd.core.diagnosis.signals.nics import roce
 from healthd.core.diagnosis.signals.rule import Rule
 from healthd.core.remediation.spare_fleet import FINDING
 from healthd.telemetry.metrics import Metrics

@@ -19,8 +19,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from healthd.agent.probing import Probe
-from healthd.core.diagnosis.signals import dcgm, host, pcie
+from healthd.core.diagnosis.signals import host, pcie
 from healthd.core.diagnosis.signals.engine import Engine
+from healthd.core.diagnosis.signals.gpus import dcgm
 from healthd.probes.dcgm.exporter import Dcgm
 from healthd.probes.dcgm.fields import NUMBERS, PULSE
 from healthd.probes.host.disks import Disks, FileSystems

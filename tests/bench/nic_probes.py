@@ -17,8 +17,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from healthd.core.diagnosis.readings import Sample
-from healthd.core.diagnosis.signals import efa, ethernet, infiniband, roce
 from healthd.core.diagnosis.signals.engine import Engine
+from healthd.core.diagnosis.signals.nics import efa, ethernet, infiniband, roce
 from healthd.probes.nics.counter_files import RANGES
 from healthd.probes.nics.ethernet import Ethernet, EthernetCounters, EthernetStatistics
 from healthd.probes.nics.infiniband import Infiniband

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from healthd.core.diagnosis.signals.engine import Engine
-from healthd.core.diagnosis.signals.nvml import RULES
+from healthd.core.diagnosis.signals.gpus.nvml import RULES
 from healthd.probes.nvml.health import Nvml, NvmlPulse
 from healthd.probes.nvml.process import USUAL, ChildProcess, Pace, asking
 from tests.bench._figures import machine, spread

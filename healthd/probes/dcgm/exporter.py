@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from healthd.core.diagnosis.readings import Reading, Sample
-from healthd.core.diagnosis.signals.nvml import XIDS
+from healthd.core.diagnosis.signals.gpus.nvml import XIDS
 from healthd.probes.dcgm.fields import (
     LAST_XID,
     PULSE,

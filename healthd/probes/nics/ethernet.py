@@ -22,7 +22,7 @@ from pathlib import Path
 
 from healthd.core.diagnosis.link_state import usual
 from healthd.core.diagnosis.readings import Reading, Sample
-from healthd.core.diagnosis.signals import ethernet
+from healthd.core.diagnosis.signals.nics import ethernet
 from healthd.probes.nics.counter_files import BackingOffReader, Read, parse_counter
 from healthd.probes.nics.ethtool import Ethtool, Statistics, StatisticsReader
 from healthd.probes.nics.netdevs import Interface, is_set_up, read_interfaces

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from healthd.core.diagnosis.link_state import usual
 from healthd.core.diagnosis.readings import NODE, Reading, Sample
-from healthd.core.diagnosis.signals import efa, infiniband, roce
+from healthd.core.diagnosis.signals.nics import efa, infiniband, roce
 from healthd.core.diagnosis.signals.rule import Grows, OutOfLine
 from healthd.probes.nics.counter_files import RANGES, BackingOffReader, Read, is_full
 from healthd.probes.nics.rdma import SYS, Family, Ports, RdmaPort, parse_rate, parse_state, read_usable

@@ -16,7 +16,7 @@ from typing import Protocol
 import msgspec
 
 from healthd.core.diagnosis.readings import NODE, Reading, Sample
-from healthd.core.diagnosis.signals.nvml import XIDS
+from healthd.core.diagnosis.signals.gpus.nvml import XIDS
 from healthd.core.hang.gpus import GpuUse, GpuUses
 from healthd.probes.nvml.inventory import parse_pci
 from healthd.probes.nvml.process import ChildProcess

@@ -16,7 +16,7 @@ from typing import Any
 from healthd.clock import SystemClock
 from healthd.core.diagnosis.readings import Sample
 from healthd.core.diagnosis.signals.engine import Engine
-from healthd.core.diagnosis.signals.nvml import RULES
+from healthd.core.diagnosis.signals.gpus.nvml import RULES
 from healthd.probes.nvml.health import Nvml
 from healthd.probes.nvml.process import ChildProcess, Pace
 

@@ -10,8 +10,8 @@ import pytest
 from healthd.core.api.model import Verdict
 from healthd.core.diagnosis.findings import Ledger
 from healthd.core.diagnosis.node_shape import NO_SHAPE, expecting, grown
-from healthd.core.diagnosis.signals import ethernet, infiniband, roce
 from healthd.core.diagnosis.signals.engine import Engine
+from healthd.core.diagnosis.signals.nics import ethernet, infiniband, roce
 from healthd.core.diagnosis.signals.reconcile_findings import reconcile
 from healthd.probes.nics.ethernet import Ethernet, EthernetCounters
 from healthd.probes.nics.infiniband import Infiniband

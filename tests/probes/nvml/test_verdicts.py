@@ -13,7 +13,7 @@ from healthd.core.diagnosis.blindness import Sources
 from healthd.core.diagnosis.findings import Ledger
 from healthd.core.diagnosis.readings import Reading, Sample
 from healthd.core.diagnosis.signals.engine import Engine
-from healthd.core.diagnosis.signals.nvml import RULES
+from healthd.core.diagnosis.signals.gpus.nvml import RULES
 from healthd.core.diagnosis.signals.reconcile_findings import reconcile
 from healthd.probes.nvml.process import Pace
 from tests.probes.nvml.simulated_node import GPU1, NOW, SimulatedNode, of

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from healthd.core.api.model import Blame
 from healthd.core.diagnosis.signals.before import fewer_than_before
-from healthd.core.diagnosis.signals.gpus import comes_and_goes
+from healthd.core.diagnosis.signals.gpus.flapping import comes_and_goes
 from healthd.core.diagnosis.signals.rule import Below, FellBelowBest, Grows, Is, IsNot, Rule
 
 _SPEC = "PCI Express Base Specification, link status register; Linux drivers/pci/pci-sysfs.c"

@@ -16,7 +16,9 @@ from typing import NamedTuple
 import msgspec
 
 from healthd.core.config import JudgePolicy, format_duration, parse_duration
-from healthd.core.diagnosis.signals import dcgm, efa, ethernet, host, infiniband, nvml, pcie, peers, roce, spare_check
+from healthd.core.diagnosis.signals import host, pcie, peers, spare_check
+from healthd.core.diagnosis.signals.gpus import dcgm, nvml
+from healthd.core.diagnosis.signals.nics import efa, ethernet, infiniband, roce
 from healthd.core.diagnosis.signals.rule import AtLeast, Below, Changes, Grows, OutOfLine, Rule, Test
 from healthd.core.diagnosis.site_rules import SHORTEST, rules_about_readings, tiers_of
 

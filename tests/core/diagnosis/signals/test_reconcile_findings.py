@@ -9,7 +9,7 @@ import pytest
 from healthd.core.api.model import Finding, KernelRecord, Severity, Verdict
 from healthd.core.config import JudgePolicy
 from healthd.core.diagnosis.findings import Ledger
-from healthd.core.diagnosis.signals import nvml
+from healthd.core.diagnosis.signals.gpus import nvml
 from healthd.core.diagnosis.signals.reconcile_findings import reconcile
 from healthd.core.diagnosis.signals.rule import Grows, Is, Rule
 from tests.core.diagnosis.signals.engine_driver import MINUTE, NIC, EngineDriver, read, rule

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from healthd.core.api.model import Blame
 from healthd.core.diagnosis.signals.before import fewer_than_before, not_up_since_boot, slower_than_before
-from healthd.core.diagnosis.signals.infiniband_counters import COUNTERS, TRANSPORT
+from healthd.core.diagnosis.signals.nics.infiniband_counters import COUNTERS, TRANSPORT
 from healthd.core.diagnosis.signals.rule import Below, Changes, FellBelowBest, Grows, Is, Rule
 
 _MINUTE = timedelta(minutes=1)

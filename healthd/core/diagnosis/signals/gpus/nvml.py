@@ -11,9 +11,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from healthd.core.api.model import Blame
-from healthd.core.diagnosis.signals.gpus import comes_and_goes
-from healthd.core.diagnosis.signals.nvml_links import FABRIC, NVLINK, PCIE
-from healthd.core.diagnosis.signals.nvml_memory import MEMORY
+from healthd.core.diagnosis.signals.gpus.flapping import comes_and_goes
+from healthd.core.diagnosis.signals.gpus.nvml_links import FABRIC, NVLINK, PCIE
+from healthd.core.diagnosis.signals.gpus.nvml_memory import MEMORY
 from healthd.core.diagnosis.signals.rule import AtLeast, Below, Grows, Is, IsNot, Rule
 
 _MINUTE = timedelta(minutes=1)

@@ -12,8 +12,8 @@ from functools import partial
 
 from healthd.core.api.model import Blame
 from healthd.core.diagnosis.signals.before import not_up_since_boot, slower_than_before
-from healthd.core.diagnosis.signals.ethernet_statistics import PAUSE, PCI, WIRE
-from healthd.core.diagnosis.signals.ports import beyond_peers, port_rule
+from healthd.core.diagnosis.signals.nics.ethernet_statistics import PAUSE, PCI, WIRE
+from healthd.core.diagnosis.signals.nics.ports import beyond_peers, port_rule
 from healthd.core.diagnosis.signals.rule import Below, FellBelowBest, Grows, Is, Rule
 
 _MINUTE = timedelta(minutes=1)

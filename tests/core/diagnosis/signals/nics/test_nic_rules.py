@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from healthd.core.api.model import Blame
-from healthd.core.diagnosis.signals import efa, ethernet, infiniband, roce
+from healthd.core.diagnosis.signals.nics import efa, ethernet, infiniband, roce
 from healthd.core.diagnosis.signals.rule import Below, Changes, FellBelowBest, Grows, Is, IsNot, OutOfLine, Rule
 from healthd.core.diagnosis.tiers import tier
 from tests.core.diagnosis.signals.engine_driver import EngineDriver, read

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 
 from healthd.core.api.model import Blame
-from healthd.core.diagnosis.signals.ports import beyond_peers, port_rule
+from healthd.core.diagnosis.signals.nics.ports import beyond_peers, port_rule
 from healthd.core.diagnosis.signals.rule import Grows
 
 _MINUTE = timedelta(minutes=1)

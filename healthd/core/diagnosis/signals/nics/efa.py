@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import partial
 
 from healthd.core.api.model import Blame
-from healthd.core.diagnosis.signals.ports import port_rule
+from healthd.core.diagnosis.signals.nics.ports import port_rule
 from healthd.core.diagnosis.signals.rule import Grows, OutOfLine, Rule
 
 _MINUTE = timedelta(minutes=1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from healthd.core.api.model import Blame
-from healthd.core.diagnosis.signals import nvml
+from healthd.core.diagnosis.signals.gpus import nvml
 from healthd.core.diagnosis.signals.rule import AtLeast, Grows, Is, Rule
 
 _MINUTE = timedelta(minutes=1)

@@ -7,7 +7,7 @@ import pytest
 from healthd.core.api.model import KernelRecord, Verdict
 from healthd.core.diagnosis.findings import Ledger
 from healthd.core.diagnosis.readings import Reading
-from healthd.core.diagnosis.signals import dcgm, nvml
+from healthd.core.diagnosis.signals.gpus import dcgm, nvml
 from healthd.core.diagnosis.signals.reconcile_findings import reconcile
 from healthd.core.diagnosis.tiers import tier
 from tests.core.diagnosis.signals.engine_driver import EngineDriver

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from healthd.core.diagnosis.readings import NODE, Reading
-from healthd.core.diagnosis.signals.nvml import RULES, XIDS
+from healthd.core.diagnosis.signals.gpus.nvml import RULES, XIDS
 from healthd.core.diagnosis.signals.rule import Below
 from healthd.core.diagnosis.tiers import tier
 from healthd.core.diagnosis.xid import xid_codes

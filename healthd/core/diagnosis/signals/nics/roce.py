@@ -12,8 +12,8 @@ from datetime import timedelta
 from functools import partial
 
 from healthd.core.api.model import Blame
-from healthd.core.diagnosis.signals.ports import beyond_peers, port_rule
-from healthd.core.diagnosis.signals.roce_drivers import BNXT, IRDMA
+from healthd.core.diagnosis.signals.nics.ports import beyond_peers, port_rule
+from healthd.core.diagnosis.signals.nics.roce_drivers import BNXT, IRDMA
 from healthd.core.diagnosis.signals.rule import Grows, Rule
 
 _MINUTE = timedelta(minutes=1)

@@ -1,0 +1,1 @@
+"""The rules about GPUs: what NVML and DCGM report of them."""

@@ -1,0 +1,1 @@
+"""The rules about the ports of NICs: InfiniBand, RoCE, EFA and Ethernet."""
