@@ -35,7 +35,7 @@ from healthd.core.api import (
     ObjectMeta,
     Pod,
 )
-from healthd.core.api.workloads import may_own_a_root
+from healthd.core.api.kubernetes.workloads import may_own_a_root
 from healthd.core.recovery.gang import Elastic, Root, RootOutcome, StartHint
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER
 from healthd.core.untrusted import shown

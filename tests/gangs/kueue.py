@@ -9,7 +9,7 @@ import msgspec
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import RESOURCES, Condition, Job, ObjectMeta, OwnerReference, Workload
-from healthd.core.api.kueue import PodSet, WorkloadSpec, WorkloadStatus
+from healthd.core.api.kubernetes.kueue import PodSet, WorkloadSpec, WorkloadStatus
 from tests.builders import a_job
 from tests.gangs.builders import ENABLED
 

@@ -13,7 +13,7 @@ import pytest
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict, Forbidden, NotFound
 from healthd.core.api import Condition, ObjectMeta, OwnerReference, Pod, PodGang, PodManifest, Workload
-from healthd.core.api.kueue import WorkloadSpec, WorkloadStatus
+from healthd.core.api.kubernetes.kueue import WorkloadSpec, WorkloadStatus
 from healthd.core.recovery.gang import Root
 from healthd.gangs.kinds import ALL
 from tests.gangs.builders import A_STEP, a_hint, an_empty_cluster, pod_gang

@@ -36,7 +36,7 @@ from healthd.core.api import (
     Slim,
     Workload,
 )
-from healthd.core.api.pods import Container, ContainerResources
+from healthd.core.api.kubernetes.pods import Container, ContainerResources
 from healthd.core.node.pod_devices import held_devices
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import concerns_us

@@ -5,14 +5,6 @@ Decoding ignores every field that is not named here, so an object must never be 
 change one with a patch (see `healthd.cluster.port`). All structs are immutable; `msgspec.structs.replace` copies.
 """
 
-from healthd.core.api.admission import (
-    MutatingAdmissionPolicy,
-)
-from healthd.core.api.events import (
-    EventSource,
-    ObjectReference,
-    Occurrence,
-)
 from healthd.core.api.health import (
     Device,
     KernelLogCursor,
@@ -38,10 +30,82 @@ from healthd.core.api.incidents import (
     IncidentRecord,
     IncidentStatus,
 )
-from healthd.core.api.kueue import LABEL_JOB_UID, LABEL_POD_GROUP, LABEL_QUEUE, Workload
-from healthd.core.api.leases import (
+from healthd.core.api.kubernetes.admission import (
+    MutatingAdmissionPolicy,
+)
+from healthd.core.api.kubernetes.events import (
+    EventSource,
+    ObjectReference,
+    Occurrence,
+)
+from healthd.core.api.kubernetes.kueue import LABEL_JOB_UID, LABEL_POD_GROUP, LABEL_QUEUE, Workload
+from healthd.core.api.kubernetes.leases import (
     Lease,
     LeaseSpec,
+)
+from healthd.core.api.kubernetes.namespaces import (
+    KUBE_SYSTEM,
+    Namespace,
+)
+from healthd.core.api.kubernetes.nodes import (
+    Node,
+    NodeManifest,
+    NodeSpec,
+    NodeStatus,
+    NodeSystemInfo,
+    Taint,
+    Toleration,
+)
+from healthd.core.api.kubernetes.pods import (
+    ClaimSource,
+    Container,
+    ContainerResources,
+    ContainerState,
+    ContainerStatus,
+    EnvVar,
+    Pod,
+    PodSpec,
+    PodStatus,
+    PodTemplate,
+    Running,
+    SchedulingGate,
+    SecurityContext,
+    Terminated,
+    Volume,
+    VolumeMount,
+)
+from healthd.core.api.kubernetes.reviews import (
+    AccessReview,
+    AccessReviewSpec,
+    AccessReviewStatus,
+    LocalSubjectAccessReview,
+    ResourceAttributes,
+    SubjectAccessReview,
+    TokenReview,
+    TokenReviewSpec,
+    TokenReviewStatus,
+    TokenUser,
+)
+from healthd.core.api.kubernetes.workloads import (
+    ClaimRetention,
+    CustomObject,
+    Job,
+    JobManifest,
+    JobSet,
+    JobSetManifest,
+    JobSetSpec,
+    JobSetStatus,
+    JobSpec,
+    JobStatus,
+    PodGang,
+    PodGangMember,
+    PodGangSpec,
+    PodManifest,
+    ReplicatedJobStatus,
+    StatefulSet,
+    StatefulSetManifest,
+    StatefulSetSpec,
+    StatefulSetStatus,
 )
 from healthd.core.api.meta import (
     Condition,
@@ -103,40 +167,9 @@ from healthd.core.api.names import (
     TAINT_QUARANTINED,
     TAINT_RESERVED,
 )
-from healthd.core.api.namespaces import (
-    KUBE_SYSTEM,
-    Namespace,
-)
-from healthd.core.api.nodes import (
-    Node,
-    NodeManifest,
-    NodeSpec,
-    NodeStatus,
-    NodeSystemInfo,
-    Taint,
-    Toleration,
-)
 from healthd.core.api.pod_packs import (
     FencedPod,
     is_same,
-)
-from healthd.core.api.pods import (
-    ClaimSource,
-    Container,
-    ContainerResources,
-    ContainerState,
-    ContainerStatus,
-    EnvVar,
-    Pod,
-    PodSpec,
-    PodStatus,
-    PodTemplate,
-    Running,
-    SchedulingGate,
-    SecurityContext,
-    Terminated,
-    Volume,
-    VolumeMount,
 )
 from healthd.core.api.recoveries import (
     Attempt,
@@ -166,40 +199,7 @@ from healthd.core.api.resources import (
     custom_type,
     to_wire,
 )
-from healthd.core.api.reviews import (
-    AccessReview,
-    AccessReviewSpec,
-    AccessReviewStatus,
-    LocalSubjectAccessReview,
-    ResourceAttributes,
-    SubjectAccessReview,
-    TokenReview,
-    TokenReviewSpec,
-    TokenReviewStatus,
-    TokenUser,
-)
 from healthd.core.api.root_copies import CopiedRoot, RootCopy
-from healthd.core.api.workloads import (
-    ClaimRetention,
-    CustomObject,
-    Job,
-    JobManifest,
-    JobSet,
-    JobSetManifest,
-    JobSetSpec,
-    JobSetStatus,
-    JobSpec,
-    JobStatus,
-    PodGang,
-    PodGangMember,
-    PodGangSpec,
-    PodManifest,
-    ReplicatedJobStatus,
-    StatefulSet,
-    StatefulSetManifest,
-    StatefulSetSpec,
-    StatefulSetStatus,
-)
 
 __all__ = [
     "ANNOTATION_ATTEMPT",

@@ -6,22 +6,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from healthd.core.api.admission import MutatingAdmissionPolicy
-from healthd.core.api.events import Occurrence
 from healthd.core.api.health import NodeHealth
 from healthd.core.api.histories import HardwareHistory
 from healthd.core.api.incidents import IncidentRecord
-from healthd.core.api.kueue import Workload
-from healthd.core.api.leases import Lease
-from healthd.core.api.meta import Slim
-from healthd.core.api.namespaces import Namespace
-from healthd.core.api.nodes import Node, NodeManifest
-from healthd.core.api.pods import Pod
-from healthd.core.api.recoveries import Recovery
-from healthd.core.api.remediations import NodeRemediation
-from healthd.core.api.reviews import LocalSubjectAccessReview, SubjectAccessReview, TokenReview
-from healthd.core.api.root_copies import RootCopy
-from healthd.core.api.workloads import (
+from healthd.core.api.kubernetes.admission import MutatingAdmissionPolicy
+from healthd.core.api.kubernetes.events import Occurrence
+from healthd.core.api.kubernetes.kueue import Workload
+from healthd.core.api.kubernetes.leases import Lease
+from healthd.core.api.kubernetes.namespaces import Namespace
+from healthd.core.api.kubernetes.nodes import Node, NodeManifest
+from healthd.core.api.kubernetes.pods import Pod
+from healthd.core.api.kubernetes.reviews import LocalSubjectAccessReview, SubjectAccessReview, TokenReview
+from healthd.core.api.kubernetes.workloads import (
     CustomObject,
     Job,
     JobManifest,
@@ -32,6 +28,10 @@ from healthd.core.api.workloads import (
     StatefulSet,
     StatefulSetManifest,
 )
+from healthd.core.api.meta import Slim
+from healthd.core.api.recoveries import Recovery
+from healthd.core.api.remediations import NodeRemediation
+from healthd.core.api.root_copies import RootCopy
 
 
 class Resource(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from healthd.core.api import Node, Pod
-from healthd.core.api.pods import Container
+from healthd.core.api.kubernetes.pods import Container
 from healthd.core.diagnosis.blindness import GPU_RESOURCES
 from healthd.core.untrusted import number_or
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from healthd.controller.cache.informers import trimmed_pod
 from healthd.core.api import Pod
-from healthd.core.api.pods import Container, ContainerResources, EnvVar, Volume
+from healthd.core.api.kubernetes.pods import Container, ContainerResources, EnvVar, Volume
 from healthd.core.config import HangPolicy
 from healthd.core.node.pod_devices import amount_of, devices_of
 from healthd.core.recovery.hangs.gang_silence import observed_silence

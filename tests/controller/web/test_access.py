@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from healthd.cluster.port import Unavailable
 from healthd.controller.web.access import KEPT_FOR, REUSED_FOR, Access, OpenAccess, Refused, access_of
 from healthd.core.api import SubjectAccessReview, TokenReview, TokenReviewStatus, TokenUser
-from healthd.core.api.reviews import AccessReviewStatus
+from healthd.core.api.kubernetes.reviews import AccessReviewStatus
 from healthd.core.config import WebAccess, WebPolicy
 from healthd.core.report.page.state import EVERYTHING, Scope
 from healthd.telemetry.address import AddressError

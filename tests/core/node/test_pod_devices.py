@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from healthd.core.api.pods import Container, ContainerResources
+from healthd.core.api.kubernetes.pods import Container, ContainerResources
 from healthd.core.node.pod_devices import has_all_gpus
 from tests.core.recovery.silences import a_rank, offering, with_gpus
 

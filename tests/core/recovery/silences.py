@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from healthd.core.api import Node, NodeHealth, NodeHealthStatus, Pod, PodStatus
 from healthd.core.api.health import GPUS, MemberState, PodActivity, PodRhythm
-from healthd.core.api.pods import Container, ContainerResources
+from healthd.core.api.kubernetes.pods import Container, ContainerResources
 from healthd.core.recovery.gang import GangView
 from tests.builders import a_node, a_nodehealth, a_pod
 from tests.core.gangs import a_root

@@ -24,8 +24,8 @@ from healthd.core.api import (
     Terminated,
 )
 from healthd.core.api.health import MemberState
+from healthd.core.api.kubernetes.pods import Running
 from healthd.core.api.model import CauseKind, Verdict
-from healthd.core.api.pods import Running
 from healthd.core.api.recoveries import LONGEST_MESSAGE, HangSuspect
 from healthd.core.config import HangPolicy
 from healthd.core.hang.silence import Silence, SilentMember

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_LAUNCHER, LABEL_GANG
-from healthd.core.api.workloads import TRIAL, may_own_a_root
+from healthd.core.api.kubernetes.workloads import TRIAL, may_own_a_root
 from healthd.core.report.doctor.chart import Chart, HintPolicy, Json, Remark, RemarkLevel, Template
 
 NO_LIMIT = 2**31 - 1

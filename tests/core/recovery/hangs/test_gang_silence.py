@@ -19,7 +19,7 @@ from healthd.core.api import (
     PodStatus,
 )
 from healthd.core.api.health import MemberState, PodActivity, PodProcess, PodRhythm
-from healthd.core.api.pods import Container, ContainerResources, Running
+from healthd.core.api.kubernetes.pods import Container, ContainerResources, Running
 from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import SilenceMode
 from healthd.core.hang.describe import describe

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from healthd.core.api.kubernetes.nodes import Toleration
+from healthd.core.api.kubernetes.pods import PodTemplate
 from healthd.core.api.meta import Condition, ObjectMeta, OwnerReference, Slim
-from healthd.core.api.nodes import Toleration
-from healthd.core.api.pods import PodTemplate
 from healthd.core.untrusted import Moment
 
 TRIAL = "Trial"

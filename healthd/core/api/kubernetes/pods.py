@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from healthd.core.api.kubernetes.nodes import Toleration
 from healthd.core.api.meta import Condition, ObjectMeta, Slim
-from healthd.core.api.nodes import Toleration
 from healthd.core.untrusted import Moment
 
 
