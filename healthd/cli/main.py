@@ -2,7 +2,7 @@
 The command line: finds the command that was named, imports that module alone, and turns errors into exit codes.
 
 `healthd --help` and `healthd klog` must start at once, so nothing heavy may be imported here. A command is a module
-of `healthd.cli.commands` with `add_arguments(parser)` and `run(args) -> int`; its line of help here is all that the
+in `healthd.cli.commands` with `add_arguments(parser)` and `run(args) -> int`; its line of help here is all that the
 others need to know of it.
 """
 
@@ -70,13 +70,16 @@ _HELP = {
     "completion": "print what makes a shell complete healthd's commands",
     "config": "check a configuration file, or print the reference of all keys",
 }
-COMMANDS: Mapping[str, Command] = {name: Command(f"healthd.cli.commands.{name}", text) for name, text in _HELP.items()}
+OF_A_CLUSTER = ("top", "nodes", "gangs", "recoveries", "explain", "doctor", "repair", "spares", "alerts")
+"""The commands of `kubectl healthd`, which are the modules in `commands/cluster/`."""
+COMMANDS: Mapping[str, Command] = {
+    name: Command(f"healthd.cli.commands.{'cluster.' if name in OF_A_CLUSTER else ''}{name}", text)
+    for name, text in _HELP.items()
+}
 
 PROGRAM, PLUGIN = "healthd", "kubectl healthd"
 COMPLETING = "_ARGCOMPLETE"
 """In the environment where a shell asks how a command line may go on."""
-OF_A_CLUSTER = ("top", "nodes", "gangs", "recoveries", "explain", "doctor", "repair", "spares", "alerts")
-"""The commands of `kubectl healthd`."""
 
 
 def main(

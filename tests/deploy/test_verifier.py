@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.cli.commands.doctor import parse_target, read_chart
+from healthd.cli.commands.cluster.doctor import parse_target, read_chart
 from healthd.cli.target.gang import gang_named
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster

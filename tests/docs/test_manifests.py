@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from healthd.cli.commands.doctor import parse_target, read_chart
+from healthd.cli.commands.cluster.doctor import parse_target, read_chart
 from healthd.core.report.doctor import HintPolicy, RemarkLevel, examine
 from tests.docs.page import MY_CLUSTER, ROOT, kubernetes_page, manifests
 from tests.lab.control_plane import ControlPlane

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from healthd.cli.commands.doctor import parse_target, read_chart
+from healthd.cli.commands.cluster.doctor import parse_target, read_chart
 from healthd.cluster.crds import definitions
 from healthd.cluster.remote import RemoteCluster
 from healthd.core.api import ANNOTATION_RESUME_FROM, ANNOTATION_STOPPED_BY

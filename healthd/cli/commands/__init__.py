@@ -1,1 +1,4 @@
-"""A module for each command: `commands/NAME.py` is `healthd NAME`, and has `add_arguments(parser)` and `run(args)`."""
+"""
+A module for each command: `NAME.py`, here or in `cluster/`, is `healthd NAME`, and has `add_arguments(parser)` and
+`run(args)`.
+"""

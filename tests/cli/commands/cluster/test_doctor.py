@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from healthd.cli.commands.doctor import as_json, as_text, parse_target, read_chart
+from healthd.cli.commands.cluster.doctor import as_json, as_text, parse_target, read_chart
 from healthd.cli.errors import UserError
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Forbidden

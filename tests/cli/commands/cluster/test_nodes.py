@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from healthd.cli.commands import nodes
+from healthd.cli.commands.cluster import nodes
 from healthd.cli.errors import UserError
 from tests.core.report.listing.test_nodes import rows
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from healthd.cli.commands import gangs
+from healthd.cli.commands.cluster import gangs
 from healthd.cli.errors import UserError
 from healthd.cli.target.target import Target, add_target_arguments, open_target
 from healthd.cli.terminal.output import console

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from healthd.cli.commands.top import FleetView, picture, screen_of
+from healthd.cli.commands.cluster.top import FleetView, picture, screen_of
 from healthd.cli.main import kubectl_plugin, main
 from healthd.cli.target.target import open_target
 from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.cache.informers import read_everything
 from healthd.core.report.listing import gangs, recoveries
 from healthd.gangs.kinds import ALL
-from tests.cli.test_explain import HELD, a_saving_job, a_state
+from tests.cli.commands.cluster.test_explain import HELD, a_saving_job, a_state
 from tests.fakes import START
 
 NO_CLUSTER = {"kubeconfig": None, "context": "", "namespace": ""}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from healthd.cli.commands import alerts
+from healthd.cli.commands.cluster import alerts
 from healthd.core.api import Delivery, IncidentRecord, IncidentStatus, ObjectMeta
 from healthd.core.api.incidents import Severity
 from tests.core.alerts.problems import an_incident, at

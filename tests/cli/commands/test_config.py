@@ -37,7 +37,7 @@ from healthd.core.recovery.progress import MIN_INTERVALS
 from healthd.core.recovery.resume_point import FIRST_BACKOFF
 from healthd.probes.host_root import HostRoot
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def mistakes(text: str | bytes) -> list[str]:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from healthd.cli.commands import spares
+from healthd.cli.commands.cluster import spares
 from healthd.cli.errors import UserError
 from healthd.cli.main import main
 from healthd.core.report.spares_text import plan_lines
