@@ -1,8 +1,8 @@
 """
 `healthd status --name RUN`: how a run of `healthd run` stands, from any directory and beside a run that goes on.
 
-Told from its recorded state alone. Exit codes: 0 for a run that goes on, has finished or was stopped; 3 for one that
-waits for a person, was given up, or was interrupted.
+The answer comes from its recorded state alone. Exit codes: 0 for a run that goes on, has finished or was stopped; 3
+for one that waits for a person, was given up, or was interrupted.
 """
 
 from __future__ import annotations

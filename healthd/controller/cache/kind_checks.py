@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 MUST_HAVE = frozenset({Node, NodeHealth, Recovery, Pod})
 """healthd cannot work without these kinds, and asks no questions about them: NodeHealth and Recovery are its own."""
-MATCHES_NOTHING = {"healthd.dev/nobody": "nobody"}
+MATCHES_NOTHING = {"healthd.dev/none": "none"}
 """Selects nothing, so the request that checks whether a kind is installed has a small answer."""
 
 

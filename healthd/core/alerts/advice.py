@@ -35,7 +35,7 @@ class Advice:
 
     @property
     def has_namespaces(self) -> bool:
-        """Whether gangs are told apart by namespace."""
+        """Whether gangs are distinguished by namespace."""
         return self.terms is KUBERNETES
 
 

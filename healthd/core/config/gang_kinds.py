@@ -152,7 +152,7 @@ class KindDescription(Policy, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(
             description="The labels that number a pod within its part. With `replicas`, the first numbers the replica. "
-            "Empty: members cannot be told apart."
+            "Empty: members cannot be distinguished."
         ),
     ] = ()
     stopped: Annotated[

@@ -57,7 +57,7 @@ def transcript(sample: Sample, took: float, engine: Engine) -> dict[str, Any]:
     return {
         "trouble": sample.trouble,
         "seconds to the first sample": round(took, 2),
-        "told": findings,
+        "findings": findings,
         "devices": devices,
     }
 
