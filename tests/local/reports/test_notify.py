@@ -73,7 +73,8 @@ async def test_what_one_that_ended_in_time_left_in_a_session_of_its_own_stays(tm
     await reported(tmp_path, script + f"until test -e {tmp_path}/up; do sleep 0.01; done")
     pid = int((tmp_path / "pid").read_text())
 
-    os.kill(pid, signal.SIGKILL)  # raises where there is none
+    assert Path(f"/proc/{pid}/cmdline").read_bytes(), "it has ended, and is a zombie"
+    os.kill(pid, signal.SIGKILL)
 
 
 async def test_one_that_prints_without_end_is_ended_and_its_log_is_bounded(tmp_path: Path) -> None:
@@ -149,9 +150,13 @@ def test_a_target_that_can_never_be_reached_is_refused(target: str, why: str) ->
 
 async def test_sending_delays_nothing(tmp_path: Path) -> None:
     notifier = Notifier(["sleep 600"], tmp_path / "notify.log", dict(os.environ), patience=0.0)
-    async with notifier.sending():
-        for _ in range(1000):
-            notifier.notify(FACTS)
+    with capture_logs() as logs:
+        async with asyncio.timeout(10), notifier.sending():
+            for _ in range(1000):
+                notifier.notify(FACTS)
+
+    [line] = logs
+    assert line["why"].startswith("it did not end within 0 s after the end of the run")
 
 
 @pytest.mark.parametrize(
