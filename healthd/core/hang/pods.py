@@ -204,7 +204,7 @@ class _Pod:
             return
         used = self._rhythm.members[self._uid].ring.means_since(since) or Rates()
         self._activity = PodActivity(
-            cpu=min(round(used.cpu, 3), LARGEST_RATE),
+            cpu=min(round(used.cpu, 6), LARGEST_RATE),  # a stopped pod uses none at all, and others a thousandth
             io=min(round(used.read + used.written), LARGEST_RATE),
             io_wait=stall.io_wait,
             frozen=stall.frozen,

@@ -8,7 +8,7 @@ majority does the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -25,6 +25,8 @@ _NO_WAIT = ("torch/distributed/run", "torch/distributed/elastic/", "torch/distri
 """They begin the stack of every rank that these programs start."""
 FEWEST = 3
 """With fewer ranks there is no majority."""
+POLLS = 0.001
+"""Cores. A rank of torch that waits uses 0.002 or more: threads of it wake up a thousand times a second."""
 
 
 class Odd(NamedTuple):
@@ -44,8 +46,9 @@ class _Measure(NamedTuple):
     unit: str
 
 
+_CPU = _Measure("CPU", lambda a: a.cpu, 0.3, " cores")
 _MEASURES = (
-    _Measure("CPU", lambda a: a.cpu, 0.3, " cores"),
+    _CPU,
     _Measure("GPU utilisation", lambda a: a.gpu_utilisation, 40.0, " %"),
     _Measure("GPU power", lambda a: a.gpu_power, 60.0, " W"),
     _Measure("I/O", lambda a: a.io, 1e6, " bytes/s"),
@@ -108,9 +111,14 @@ def odd_states(ranks: Sequence[RankEvidence]) -> list[Odd]:
         return []
     ((usual, count),) = Counter(states.values()).most_common(1)
     odd = [rank for rank, state in states.items() if state != usual]
-    if len(odd) > max(1, len(states) // 4):
+    if not _are_few(odd, states):
         return []
     return [Odd(rank, f"is {states[rank]}; {count:,} ranks are {usual}", others_wait=False) for rank in odd]
+
+
+def _are_few(odd: Sized, ranks: Sized) -> bool:
+    """One in four at most."""
+    return len(odd) <= max(1, len(ranks) // 4)
 
 
 def spoken_state(process: ProcessEvidence) -> str:
@@ -119,6 +127,20 @@ def spoken_state(process: ProcessEvidence) -> str:
     if process.state is TaskState.RUNNING:
         return "running"
     return f"{process.state} in {where}" if where else f"{process.state}"
+
+
+def without_processor(ranks: Iterable[RankEvidence]) -> list[Odd]:
+    """
+    Ranks that use no processor at all, not even for a thread that looks now and then whether something has come, while
+    each of the others does. So nothing of them runs: they are stopped, frozen or dead. One in four at most.
+    """
+    used = dict(_values(ranks, _CPU))
+    without = [rank for rank, cores in used.items() if cores == 0]
+    others = [cores for cores in used.values() if cores > 0]
+    if len(used) < FEWEST or not _are_few(without, used) or min(others, default=0.0) < POLLS:
+        return []
+    words = f"uses no processor at all; each of the others uses {min(others):,.2g} cores or more"
+    return [Odd(rank, words, others_wait=False) for rank in without]
 
 
 def odd_activity(ranks: Sequence[RankEvidence]) -> list[Odd]:
@@ -147,7 +169,7 @@ def _apart(values: Mapping[int, float], measure: _Measure) -> Iterator[Odd]:
         return
     below, above = ordered[:cut], ordered[cut:]
     few, many = (below, above) if len(below) <= len(above) else (above, below)
-    if len(few) > max(1, len(ordered) // 4):
+    if not _are_few(few, ordered):
         return
     usual = values[many[len(many) // 2]]
     for rank in few:

@@ -3,7 +3,7 @@ Which rank of a gang holds up the others, by everything that is known of each of
 
 The strongest kind of evidence that names ranks decides: behind in the sequence of collectives, then a process that is
 stopped or dead, then lost connections, then one that does something else while others wait for it, then a stack like
-no other, then a state or an activity like no other. Weaker kinds that name the same rank add to the confidence; they
+no other, then one that uses no processor at all, then a state or an activity like no other. Weaker kinds that name the same rank add to the confidence; they
 name no further rank. No suspect is a valid answer: the reason says why.
 """
 
@@ -19,7 +19,7 @@ from msgspec import Struct
 from healthd.core.api.recoveries import MOST_SUSPECTS
 from healthd.core.hang.suspects.evidence import ProcessEvidence, RankEvidence, Source, TaskState
 from healthd.core.hang.suspects.links import LostLinks, find_awaited, find_lost
-from healthd.core.hang.suspects.outliers import Odd, odd_activity, odd_stacks, odd_states, spoken_state
+from healthd.core.hang.suspects.outliers import Odd, odd_activity, odd_stacks, odd_states, spoken_state, without_processor
 from healthd.core.hang.suspects.sequence import Behind, find_behind
 
 _SEES = {
@@ -80,7 +80,7 @@ class HangLocation(Struct, frozen=True):
 _BEHIND, _MISMATCH_OR_RAS = 0.9, 0.85
 _STOPPED, _LOST, _BLOCKED, _WITHOUT_RECORD = 0.9, 0.8, 0.5, 0.35
 _LINKS, _LINKS_MAYBE, _AWAITED = 0.8, 0.5, 0.6
-_OUTSIDE, _UNLIKE, _ACTIVITY = 0.6, 0.4, 0.35
+_OUTSIDE, _NO_PROCESSOR, _UNLIKE, _ACTIVITY = 0.6, 0.6, 0.4, 0.35
 
 
 def vote(ranks: Sequence[RankEvidence]) -> HangLocation:
@@ -98,6 +98,7 @@ def vote(ranks: Sequence[RankEvidence]) -> HangLocation:
     weak: Sequence[list[Witness]] = (
         list(_awaited(ranks)),
         list(_stacks(odd_stacks(ranks))),
+        list(_without_processor(without_processor(ranks))),
         list(_activity(odd_states(ranks), odd_activity(ranks))),
     )
     kinds = [*strong, *weak]
@@ -175,6 +176,11 @@ def _awaited(ranks: Sequence[RankEvidence]) -> Iterator[Witness]:
 def _stacks(odd: Iterable[Odd]) -> Iterator[Witness]:
     for each in odd:
         yield Witness(each.rank, Source.STACK, each.words, _OUTSIDE if each.others_wait else _UNLIKE)
+
+
+def _without_processor(odd: Iterable[Odd]) -> Iterator[Witness]:
+    for each in odd:
+        yield Witness(each.rank, Source.ACTIVITY, each.words, _NO_PROCESSOR)
 
 
 def _activity(states: Iterable[Odd], rates: Iterable[Odd]) -> Iterator[Witness]:

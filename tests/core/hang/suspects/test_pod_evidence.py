@@ -35,6 +35,9 @@ from tests.fakes import START
 
 POLLS = PodActivity(cpu=8.02)
 SLEEPS = PodActivity(cpu=0.003, io_wait=0.0)
+LOOKS = PodActivity(cpu=0.0024)
+"""Threads of it look now and then whether something has come."""
+STOPPED = PodActivity(cpu=0.0)
 
 
 def quiet(activity: PodActivity | None) -> PodRhythm:
@@ -62,6 +65,15 @@ def test_the_one_that_does_nothing_while_all_others_poll_is_suspected() -> None:
 
 def test_the_one_that_spins_while_all_others_sleep_is_suspected() -> None:
     assert suspected(SLEEPS, PodActivity(cpu=1.0), SLEEPS, SLEEPS) == ["train-1 on node-1"]
+
+
+def test_the_one_that_uses_no_processor_at_all_while_threads_of_all_others_look_for_work_is_suspected() -> None:
+    (suspect,) = voted(LOOKS, LOOKS, STOPPED, LOOKS).suspects
+
+    assert (suspect.rank, suspect.confidence, suspect.strength) == (2, 0.6, 1)
+    assert [witness.words for witness in suspect.witnesses] == [
+        "uses no processor at all; each of the others uses 0.0024 cores or more",
+    ]
 
 
 def test_the_one_that_waits_for_its_disk_is_suspected_and_all_others_wait_for_it() -> None:
@@ -96,7 +108,12 @@ def test_what_a_control_group_shows_is_never_more_than_one_witness() -> None:
         pytest.param([PodActivity(cpu=each) for each in (0.9, 1.0, 1.1, 1.2)], id="no gap"),
         pytest.param([PodActivity(cpu=each) for each in (8.0, 8.0, 7.0, 8.0)], id="one of eight processes of a pod"),
         pytest.param([PodActivity(io_wait=0.8)] * 4, id="a file system that all wait for"),
-        pytest.param([PodActivity(io_wait=0.4), SLEEPS, SLEEPS, SLEEPS], id="a disk that was busy before"),
+        pytest.param([PodActivity(cpu=0.003, io_wait=0.4), SLEEPS, SLEEPS, SLEEPS], id="a disk that was busy before"),
+        pytest.param([STOPPED] * 4, id="none uses a processor"),
+        pytest.param([LOOKS, STOPPED, STOPPED, LOOKS], id="half of them use none"),
+        pytest.param([LOOKS, STOPPED], id="one of two uses none"),
+        pytest.param([LOOKS, LOOKS, STOPPED, PodActivity(cpu=0.0002)], id="others use next to none"),
+        pytest.param([LOOKS, LOOKS, PodActivity(cpu=1e-6), LOOKS], id="one has looked once"),
         pytest.param([None] * 4, id="agents of an older healthd"),
     ],
 )

@@ -260,7 +260,7 @@ class TestTogether:
     def test_independent_witnesses_of_one_rank_add_to_the_confidence(self) -> None:
         stack_only = [evidence(SMALL, rank, stack=LOADING if rank == 1 else WAITING) for rank in range(8)]
         both = [
-            evidence(SMALL, rank, stack=LOADING if rank == 1 else WAITING, cpu=0.0 if rank == 1 else 1.0)
+            evidence(SMALL, rank, stack=LOADING if rank == 1 else WAITING, cpu=0.01 if rank == 1 else 1.0)
             for rank in range(8)
         ]
         assert vote(stack_only).suspects[0].confidence < vote(both).suspects[0].confidence < 1
@@ -268,7 +268,7 @@ class TestTogether:
 
     def test_a_weaker_kind_names_no_further_rank(self) -> None:
         ranks = [
-            evidence(SMALL, rank, stack=LOADING if rank == 1 else WAITING, cpu=0.0 if rank == 6 else 1.0)
+            evidence(SMALL, rank, stack=LOADING if rank == 1 else WAITING, cpu=0.01 if rank == 6 else 1.0)
             for rank in range(8)
         ]
         assert named(vote(ranks)) == [1]

@@ -304,14 +304,14 @@ def four_ranks(*activities: PodActivity | None) -> GangView:
 
 class TestWhoHoldsUp:
     def test_the_rank_that_differs_is_suspected_with_its_pod_and_its_node(self) -> None:
-        found = seen(four_ranks(*[PodActivity(cpu=1.0)] * 3, PodActivity(cpu=0.0)))
+        found = seen(four_ranks(*[PodActivity(cpu=1.0)] * 3, PodActivity(cpu=0.01)))
 
         assert found is not None
         (suspect,) = found.silence.suspects
         assert (suspect.member, suspect.pod, suspect.node, suspect.witnesses) == ("3", "train-3", "node-3", 1)
-        assert (suspect.confidence, suspect.words) == (0.35, ["activity: CPU 0 cores; most ranks have 1"])
+        assert (suspect.confidence, suspect.words) == (0.35, ["activity: CPU 0.01 cores; most ranks have 1"])
         assert found.silence.located == (
-            "rank 3 on node-3 holds up the others (35% sure): CPU 0 cores; most ranks have 1"
+            "rank 3 on node-3 holds up the others (35% sure): CPU 0.01 cores; most ranks have 1"
         )
 
     def test_a_rank_that_waits_for_a_disk_is_shown_so(self) -> None:
