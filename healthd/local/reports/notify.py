@@ -19,6 +19,7 @@ from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
@@ -147,7 +148,8 @@ class Notifier:
         output = _Output(open_log(self._output))
         try:
             os.pwrite(given, body(facts), 0)  # not a pipe: the command does not have to read it
-            process = await asyncio.create_subprocess_exec(
+            process = await _started(
+                mark,
                 "/bin/sh",
                 "-c",
                 command,
@@ -155,7 +157,6 @@ class Notifier:
                 stdout=output.pipe,
                 stderr=output.pipe,
                 env={**self._environ, **variables(facts), MARK: mark},
-                start_new_session=True,
             )
             output.listen()
             try:
@@ -235,6 +236,19 @@ def _spoken(target: str) -> str:
 def _host(url: str) -> str:
     """The host and the port of *url*, also where they are not valid."""
     return re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0].rpartition("@")[2]
+
+
+async def _started(mark: str, *command: str, **options: Any) -> Process:
+    """
+    A process in a session of its own. One that is cancelled while it starts is ended with all that it has started by
+    then: asyncio would end the shell alone.
+    """
+    starting = asyncio.create_task(asyncio.create_subprocess_exec(*command, start_new_session=True, **options))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await _end(await starting, mark)
+        raise
 
 
 async def _end(process: Process, mark: str) -> None:

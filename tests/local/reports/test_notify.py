@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from healthd.local.processes.marks import find_processes
 from healthd.local.reports.notify import MOST_OUTPUT, Facts, Notifier, variables, why_no_target
 from tests.alerts.receivers import Behaviour, answers, receiving, resets, speaks_another_protocol
 
@@ -157,6 +158,20 @@ async def test_sending_delays_nothing(tmp_path: Path) -> None:
 
     [line] = logs
     assert line["why"].startswith("it did not end within 0 s after the end of the run")
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_one_that_is_just_being_started_when_the_run_ends_is_ended_with_all_that_it_starts(
+    tmp_path: Path, turns: int
+) -> None:
+    environ = {**os.environ, "OF_THIS_TEST": str(tmp_path)}
+    notifier = Notifier(["sleep 600; true"], tmp_path / "notify.log", environ, patience=0.0)
+    async with notifier.sending():
+        notifier.notify(FACTS)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    assert find_processes(str(tmp_path), "OF_THIS_TEST") == []
 
 
 @pytest.mark.parametrize(
