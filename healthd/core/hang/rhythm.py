@@ -122,11 +122,20 @@ def classify(sample: Rates, rhythm: Rhythm) -> Activity:
     if "cpu" in floors and sample.cpu < floors["cpu"]:
         return Activity.IDLE
     others = [name for name in floors if name not in {"cpu", "gpu"}]
-    running = sum(getattr(sample, name) >= floors[name] for name in others)
+    running = sum(getattr(sample, name) >= _floor(name, sample, rhythm) for name in others)
     gpus_stopped = "gpu" in floors and sample.gpu < floors["gpu"]  # not where that is not known
     if 2 * running >= len(others) and not (gpus_stopped and len(others) < FEWEST_SIGNS):
         return Activity.WORKING
     return Activity.SPINNING if sample.cpu >= NOISE["cpu"] else Activity.IDLE
+
+
+def _floor(name: str, sample: Rates, rhythm: Rhythm) -> float:
+    """
+    The rate of one signal below which it has stopped. Time in the kernel is a part of processor time: who uses more of
+    this uses more of that, and a loop that only computes has 1 % of its time in the kernel, for its interrupts.
+    """
+    floor, usual = rhythm.floors[name], rhythm.means.get("cpu", 0.0)
+    return floor * max(1.0, sample.cpu / usual) if name == "system" and usual else floor
 
 
 def is_much_more(rhythm: Rhythm, before: Rhythm) -> bool:

@@ -40,6 +40,17 @@ def spins(dice: random.Random) -> Usage:
     return Usage(cpu=dice.uniform(0.95, 1.0), system=dice.uniform(0, 0.003))
 
 
+def trains_little(dice: random.Random) -> Usage:
+    """A small model, which mostly waits. A third of its processor time is in the kernel."""
+    share = dice.uniform(0.8, 1.2)
+    return Usage(cpu=0.13 * share, faults=1400 * share, system=0.04 * share)
+
+
+def loops(dice: random.Random) -> Usage:
+    """Without an end. The interrupts of its processor are counted as its time in the kernel, in whole ticks."""
+    return Usage(cpu=dice.uniform(0.7, 1.0), system=dice.choice((0.0, 0.01, 0.01, 0.02)))
+
+
 def serves(dice: random.Random) -> Usage:
     """A web server with little to do."""
     return Usage(cpu=dice.uniform(0, 0.1), faults=3)
@@ -254,6 +265,22 @@ def test_a_pod_that_polls_in_user_space_waits() -> None:
     node.run(20, rank=spins)
 
     assert node.states() == {"rank": "waiting"}
+
+
+def test_so_does_one_in_a_loop_that_uses_far_more_than_is_usual() -> None:
+    node = Node()
+    node.run(90, rank=trains_little)
+    node.run(15, rank=loops)
+
+    assert node.only().state is MemberState.WAITING
+
+
+def test_one_that_uses_far_more_than_is_usual_and_touches_memory_works() -> None:
+    node = Node()
+    node.run(90, rank=trains_little)
+    node.run(60, rank=lambda dice: Usage(cpu=dice.uniform(0.7, 1.0), faults=500, system=0.02))
+
+    assert node.only().state is MemberState.WORKING
 
 
 def test_a_pod_of_which_only_the_processor_tells_something_is_never_seen_to_poll() -> None:
