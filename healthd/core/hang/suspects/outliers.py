@@ -25,8 +25,8 @@ _NO_WAIT = ("torch/distributed/run", "torch/distributed/elastic/", "torch/distri
 """They begin the stack of every rank that these programs start."""
 FEWEST = 3
 """With fewer ranks there is no majority."""
-POLLS = 0.001
-"""Cores. A rank of torch that waits uses 0.002 or more: threads of it wake up a thousand times a second."""
+POLLS = 0.0005
+"""Cores. A rank of torch that waits uses 0.0015 or more: threads of it wake up a thousand times a second."""
 
 
 class Odd(NamedTuple):
