@@ -3,8 +3,8 @@ Which rank of a gang holds up the others, by everything that is known of each of
 
 The strongest kind of evidence that names ranks decides: behind in the sequence of collectives, then a process that is
 stopped or dead, then lost connections, then one that does something else while others wait for it, then a stack like
-no other, then one that uses no processor at all, then a state or an activity like no other. Weaker kinds that name the same rank add to the confidence; they
-name no further rank. No suspect is a valid answer: the reason says why.
+no other, then one that uses no processor at all, then a state or an activity like no other. Weaker kinds that name the
+same rank add to the confidence; they name no further rank. No suspect is a valid answer: the reason says why.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from msgspec import Struct
 from healthd.core.api.recoveries import MOST_SUSPECTS
 from healthd.core.hang.suspects.evidence import ProcessEvidence, RankEvidence, Source, TaskState
 from healthd.core.hang.suspects.links import LostLinks, find_awaited, find_lost
-from healthd.core.hang.suspects.outliers import Odd, odd_activity, odd_stacks, odd_states, spoken_state, without_processor
+from healthd.core.hang.suspects.outliers import (
+    Odd,
+    odd_activity,
+    odd_stacks,
+    odd_states,
+    spoken_state,
+    without_processor,
+)
 from healthd.core.hang.suspects.sequence import Behind, find_behind
 
 _SEES = {
