@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -141,6 +142,19 @@ async def heard_pids(witness: Witness) -> dict[str, int]:
 def parent_of(pid: int) -> int:
     """The parent of a process; of a rank: its shim."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop process *pid* by SIGSTOP. At the end it goes on, if it has not ended."""
+    handle = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGSTOP)
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(handle, signal.SIGCONT)
+        os.close(handle)
 
 
 async def until(cluster: Cluster, kind: type[T], name: str, is_so: Callable[[T], bool], namespace: str = "") -> T:

@@ -214,6 +214,8 @@ class ProcessRunner:
     async def _poll_all(self, now: datetime) -> None:
         listed = (await self._cluster.list(Pod)).items
         bound = {pod.metadata.uid: pod for pod in listed if pod.spec.node_name}
+        for member in self._members.values():
+            member.rank.wake()
         self._forget_or_stop_all_but(bound, now)
         self._gpus = await self._gpus_of_new(listed)
         for pod in bound.values():

@@ -44,6 +44,7 @@ def main(argv: list[str]) -> None:
     control, uid, linger, cwd, command = int(argv[1]), argv[2], float(argv[3]), argv[4], argv[5:]
     os.set_inheritable(control, False)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGCONT)  # a stopped shim would not see that healthd died
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     wakeup = _wake_on_child()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import signal
 import socket
 import subprocess
 import sys
@@ -96,9 +97,18 @@ class Rank:
     def stop(self, grace: timedelta) -> None:
         """Ask for SIGTERM now and SIGKILL after *grace*; zero: SIGKILL at once. A later call can only shorten it."""
         self.stopping = True
+        self.wake()
         if self._control is not None and self.ending is None:
             with contextlib.suppress(OSError):  # the shim has just ended; its end of file reports that
                 self._control.send(f"stop {max(0.0, grace.total_seconds())}\n".encode())
+
+    def wake(self) -> None:
+        """
+        Let the shim go on when it was stopped: `pkill -STOP -f train.py` finds its command line, too. A stopped shim
+        sees no end of the rank and obeys no stop. A stopped rank stays stopped.
+        """
+        if self._shim is not None and self.ending is None:
+            self._shim.send_signal(signal.SIGCONT)
 
     async def wait(self) -> None:
         """Return when the rank has ended."""

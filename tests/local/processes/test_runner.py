@@ -24,6 +24,7 @@ from healthd.core.recovery.gang import is_terminal
 from healthd.local.machine.slots import register, slots_for
 from healthd.local.processes.marks import find_processes
 from healthd.local.processes.runner import ProcessRunner
+from healthd.local.processes.supervise import Rank
 from healthd.probes.klog.kmsg import open_kmsg, read_boot_id
 from tests.builders import a_pod
 from tests.local.helpers import (
@@ -34,6 +35,7 @@ from tests.local.helpers import (
     python,
     running,
     shell,
+    stopped,
     stubborn,
     until,
     until_gone,
@@ -393,9 +395,10 @@ async def test_nothing_is_started_during_a_shutdown(cluster: EmbeddedCluster, tm
 
 
 async def test_a_process_that_cannot_be_killed_is_named_once(
-    cluster: EmbeddedCluster, tmp_path: Path, witness: Witness
+    cluster: EmbeddedCluster, tmp_path: Path, witness: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its shim is stopped here, as a process that sits in a driver would be; only a kernel bug makes the real thing."""
+    monkeypatch.setattr(Rank, "wake", lambda _: None)
     now = SystemClock().now()
     async with a_machine(cluster, tmp_path) as runner:
         pod = await a_running_pod(cluster, stubborn(witness))
@@ -410,6 +413,19 @@ async def test_a_process_that_cannot_be_killed_is_named_once(
 
     [stuck] = [entry for entry in logs if entry["event"] == "rank.stuck"]
     assert (stuck["uid"], len(stuck["pids"])) == (pod.metadata.uid, 2)
+
+
+async def test_the_end_of_a_rank_is_seen_although_its_shim_was_stopped(
+    cluster: EmbeddedCluster, tmp_path: Path, witness: Witness
+) -> None:
+    async with a_machine(cluster, tmp_path):
+        await a_running_pod(cluster, waiting(witness))
+        pid = int(await witness.hear())
+        with stopped(parent_of(pid)):
+            os.kill(pid, signal.SIGKILL)
+            end = await the_end_of(cluster)
+
+    assert end.signal == signal.SIGKILL
 
 
 async def test_a_rank_that_the_kernel_says_it_killed_ended_for_want_of_memory(

@@ -17,6 +17,7 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import Pod
 from healthd.core.recovery.gang import is_terminal
 from healthd.local.processes.runner import ProcessRunner
+from healthd.local.processes.shim import SHIM_MARK
 from tests.builders import a_pod
 from tests.local.helpers import (
     PATIENCE,
@@ -25,6 +26,7 @@ from tests.local.helpers import (
     in_background,
     parent_of,
     running,
+    stopped,
     stubborn,
     until,
     witness_at,
@@ -86,24 +88,41 @@ async def test_nothing_outlives_a_killed_healthd(
         await witness.silence()
 
 
-async def test_the_next_healthd_proves_what_the_killed_one_left(
+async def test_nothing_outlives_a_killed_healthd_behind_a_stopped_shim(
     cluster: EmbeddedCluster, tmp_path: Path, witness: Witness
 ) -> None:
-    """Its shim is stopped, so that it cannot do its work; the next healthd waits for it, and then uses the marks."""
+    """`pkill -STOP -f train.py` also stops the shim, whose command line has the command of the rank."""
     await cluster.create(a_pod("rank", node="slot-0", container=running(stubborn(witness))))
     async with another_healthd(tmp_path) as healthd:
         shim = parent_of((await heard_pids(witness))["rank"])
-        os.kill(shim, signal.SIGSTOP)
+        healthd.send_signal(signal.SIGSTOP)
+        with stopped(shim):
+            healthd.kill()
+            await witness.silence()
+
+
+async def test_the_next_healthd_proves_what_the_killed_one_left(
+    cluster: EmbeddedCluster, tmp_path: Path, witness: Witness
+) -> None:
+    """Its shim was killed and left a process; beside it is one with the mark of a shim, for which healthd waits."""
+    await cluster.create(a_pod("rank", node="slot-0", container=running(stubborn(witness))))
+    async with another_healthd(tmp_path) as healthd:
+        shim = parent_of((await heard_pids(witness))["rank"])
+        healthd.send_signal(signal.SIGSTOP)
+        os.kill(shim, signal.SIGKILL)
         healthd.kill()
         await healthd.wait()
+    uid = (await cluster.get(Pod, "rank", "default")).metadata.uid
+    stuck_shim = await asyncio.create_subprocess_exec("sleep", "1000", env={**os.environ, SHIM_MARK: uid})
     runner = ProcessRunner(cluster, SystemClock(), log_dir=tmp_path / "logs", environ=os.environ)
     async with in_background(runner):
         await runner.cycle(SystemClock().now())
         before = await cluster.get(Pod, "rank", "default")
-        os.kill(shim, signal.SIGKILL)
+        stuck_shim.kill()
         async with asyncio.timeout(PATIENCE):
             after = await until(cluster, Pod, "rank", is_terminal, "default")
 
         assert not is_terminal(before)
         assert witness.is_alone()
         assert after.status.reason == "EndedWithHealthd"
+    await stuck_shim.wait()

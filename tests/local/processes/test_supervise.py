@@ -14,7 +14,7 @@ import pytest
 
 from healthd.local.processes.pods import RankExit
 from healthd.local.processes.supervise import Rank, RankCommand
-from tests.local.helpers import PATIENCE, Witness, heard_pids, python, shell, stubborn, witness_at
+from tests.local.helpers import PATIENCE, Witness, heard_pids, python, shell, stopped, stubborn, witness_at
 
 NOW = timedelta(0)
 LONG = timedelta(seconds=60)
@@ -272,3 +272,13 @@ async def test_a_rank_that_was_suspended_by_a_signal_hears_that_it_shall_stop(wi
         rank.stop(LONG)
 
         assert (await ending_of(rank)).signal == 0
+
+
+async def test_a_shim_that_was_suspended_by_a_signal_obeys_a_stop(witness: Witness) -> None:
+    async with started(stubborn(witness)) as rank:
+        await heard_pids(witness)
+        with stopped(rank.shim_pid):
+            rank.stop(NOW)
+            await ending_of(rank)
+
+        assert witness.is_alone()
