@@ -27,10 +27,13 @@ class StopRequest:
     def __init__(self) -> None:
         self.is_made = False
         self.is_repeated = False
+        self.by = ""
+        """What asked first, as it begins a sentence. Empty when it is not known."""
         self.wakes = asyncio.Event()
 
-    def make(self) -> None:
-        """The user asks."""
+    def make(self, by: str = "") -> None:
+        """The user asks, by what *by* says."""
+        self.by = self.by if self.is_made else by
         self.is_repeated = self.is_made
         self.is_made = True
         self.wakes.set()

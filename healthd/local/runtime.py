@@ -139,13 +139,14 @@ class LocalRuntime:
         self._page = RunPage(spec.name, config, cluster, clock, self._controller)
         self._announce_page = announce_page or (lambda url: log.info("run.page", url=url))
 
-    def stop(self) -> None:
+    def stop(self, by: str = "") -> None:
         """
-        Stop the run for its user: the ranks get their grace period, and a later run of the same name continues.
+        Stop the run for its user: the ranks get their grace period, and a later run of the same name continues. *by* is
+        for the log.
 
         A second call ends the grace period.
         """
-        self._stop.make()
+        self._stop.make(by)
 
     async def run(self) -> int:
         """
@@ -200,7 +201,7 @@ class LocalRuntime:
         """
         Suspend the Job without the annotation of a recovery. So no controller starts it again: it stays stopped.
         """
-        log.info("run.stops", name=self.spec.name, grace=spoken(self.spec.grace))
+        log.info("run.stops", name=self.spec.name, by=self._stop.by, grace=spoken(self.spec.grace))
         patch = {"metadata": {"annotations": {ANNOTATION_STOPPED_BY: None}}, "spec": {"suspend": True}}
         await self.cluster.patch(Job, self.spec.name, patch, namespace=NAMESPACE)
         await self._objects.until_quiet_or_urgent()

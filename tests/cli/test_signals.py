@@ -16,7 +16,7 @@ class Signalled:
     """A runtime to which *signals* come one after the other; it ends after *enough* calls of `stop`."""
 
     def __init__(self, signals: Sequence[signal.Signals], enough: int) -> None:
-        self.stops = 0
+        self.stops: list[str] = []
         self._signals = signals
         self._enough = enough
         self._over = asyncio.Event()
@@ -27,9 +27,9 @@ class Signalled:
         await self._over.wait()
         return 0
 
-    def stop(self) -> None:
-        self.stops += 1
-        if self.stops >= self._enough:
+    def stop(self, by: str = "") -> None:
+        self.stops.append(by)
+        if len(self.stops) >= self._enough:
             self._over.set()
 
 
@@ -41,4 +41,5 @@ async def test_only_a_further_ctrl_c_takes_the_grace_away(signals: Sequence[sign
     runtime = Signalled(signals, enough=stops)
 
     assert await until_signal(runtime) == 128 + signals[0]
-    assert runtime.stops == stops
+    assert len(runtime.stops) == stops
+    assert signals[0].name in runtime.stops[0]

@@ -36,7 +36,9 @@ async def test_a_signal_stops_the_gang_and_the_next_run_goes_on(
     async with patient.life() as life:
         await patient.all_wait(life, 0)
         life.signal(number)
+        stops = await life.says("run.stops")
 
+        assert number.name in stops["by"]
         assert await life.ended() == code, life.log
         patient.check_gone()
     await go_on_to_the_end(patient)

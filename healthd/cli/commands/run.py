@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -274,6 +274,14 @@ async def _live(state: Path, clock: SystemClock, screen: Console) -> AsyncIterat
             sys.stderr.write("".join(happened.end))
 
 
+ASKED_BY: Mapping[int, str] = {
+    signal.SIGINT: "Ctrl-C (SIGINT)",
+    signal.SIGTERM: "SIGTERM came",
+    signal.SIGHUP: "SIGHUP came, as when a terminal is closed",
+}
+"""The signals that stop a run, as the log names them: the next morning it must be clear why a run stopped."""
+
+
 class Stoppable(Protocol):
     """What `LocalRuntime` offers to signals."""
 
@@ -281,8 +289,8 @@ class Stoppable(Protocol):
         """Until the end; the exit code."""
         ...
 
-    def stop(self) -> None:
-        """End with grace; called again, at once."""
+    def stop(self, by: str = "") -> None:
+        """End with grace; called again, at once. *by*: what asks for it."""
         ...
 
 
@@ -299,11 +307,11 @@ async def until_signal(runtime: Stoppable) -> int:
 
     def stop(number: int) -> None:
         if not caught or number == signal.SIGINT:
-            runtime.stop()
+            runtime.stop(ASKED_BY[number])
         caught.append(number)
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ASKED_BY:
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, stop, number)
     code = await runtime.run()

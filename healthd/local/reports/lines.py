@@ -85,6 +85,11 @@ def _starts(event: Event) -> str:
     return f"run {event.get('name')} starts at {event.get('at')}{of}{changed}{note}"
 
 
+def _stops(event: Event) -> str:
+    by = f"{event['by']}: " if event.get("by") else ""
+    return f"{by}the ranks are asked to end, and get {event['grace']}; a second Ctrl-C ends them at once"
+
+
 def _quarantined(event: Event) -> str:
     """Adds a note when the quarantine record is older than the run."""
     then = event.get("note") or f"When it is repaired: `healthd repair {event['node']}`"
@@ -141,7 +146,7 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "run.works_again": _text,
     "run.straggler": _text,
     "run.straggler_over": _text,
-    "run.stops": _filled("the ranks are asked to end, and get {grace}; a second Ctrl-C ends them at once"),
+    "run.stops": _stops,
     "run.hurries": _filled("asked twice: what is left of the ranks is killed"),
     "run.stopped": _filled("run {name} was stopped at {at}; {note}"),
     "run.completed": lambda event: (

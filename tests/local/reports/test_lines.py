@@ -56,3 +56,10 @@ def test_a_finding_is_reported_in_the_words_of_one_server() -> None:
     assert sentence({**bad, "event": "quarantine.refused", "why": over}) == (
         "slot-0 should be out of service for xid-79, and may not: the budget, 2 slots (quarantine.budget), is used up"
     )
+
+
+def test_a_stop_names_the_signal_that_asked_for_it() -> None:
+    event = {"event": "run.stops", "level": "info", "by": "SIGTERM came", "grace": "30 s"}
+
+    assert sentence(event).startswith("SIGTERM came: the ranks are asked to end, and get 30 s")
+    assert sentence({**event, "by": ""}).startswith("the ranks are asked to end")
