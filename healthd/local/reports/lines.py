@@ -198,6 +198,8 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     ),
     "alert.dead_letter": _filled("{sink} is not alerted any more to {title}: {error}"),
     "alerts.unsent": _filled("{messages} messages to alert services were not sent; {note}"),
-    "notify.failed": _filled("--notify {target} failed: {why}; the run goes on"),
+    "notify.failed": lambda event: "; ".join(
+        filter(None, (f"--notify {event['target']} failed: {event['why']}", event.get("note")))
+    ),
 }
 """The sentence for each event."""

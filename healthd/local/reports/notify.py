@@ -119,7 +119,11 @@ class Notifier:
             unsent = len(self._queues[target])
             rest = f"; {unsent} more that happened {'was' if unsent == 1 else 'were'} not sent" if unsent else ""
             why = f"it did not end within {self._patience:g} s after the end of the run{rest}"
-            log.warning("notify.failed", target=_spoken(target), why=why)
+            self._log_failed(target, why)
+
+    def _log_failed(self, target: str, why: str) -> None:
+        note = "" if self._ending else "the run goes on"
+        log.warning("notify.failed", target=_spoken(target), why=why, note=note)
 
     async def _serve(self, target: str) -> None:
         queue, bell = self._queues[target], self._bells[target]
@@ -136,11 +140,9 @@ class Notifier:
             async with asyncio.timeout(self._limit):
                 await (_post(target, facts) if target.startswith(URLS) else self._run(target, facts))
         except TimeoutError:
-            log.warning(
-                "notify.failed", target=_spoken(target), why=f"it took longer than {self._limit:g} s, and was ended"
-            )
+            self._log_failed(target, f"it took longer than {self._limit:g} s, and was ended")
         except (NotificationFailed, OSError, ValueError) as error:
-            log.warning("notify.failed", target=_spoken(target), why=str(error) or type(error).__name__)
+            self._log_failed(target, str(error) or type(error).__name__)
 
     async def _run(self, command: str, facts: Facts) -> None:
         """Run *command* in a shell. Raises Failed, OSError. A command that does not end in time is killed."""

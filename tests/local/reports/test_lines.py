@@ -63,3 +63,10 @@ def test_a_stop_names_the_signal_that_asked_for_it() -> None:
 
     assert sentence(event).startswith("SIGTERM came: the ranks are asked to end, and get 30 s")
     assert sentence({**event, "by": ""}).startswith("the ranks are asked to end")
+
+
+def test_a_failed_notification_says_that_the_run_goes_on_only_while_it_does() -> None:
+    event = {"event": "notify.failed", "level": "warning", "target": "mail", "why": "it ended with exit code 3"}
+
+    assert sentence({**event, "note": "the run goes on"}).endswith("with exit code 3; the run goes on")
+    assert sentence({**event, "note": ""}) == "--notify mail failed: it ended with exit code 3"

@@ -95,6 +95,7 @@ async def test_what_was_not_reported_when_the_run_ended_is_said(tmp_path: Path) 
     assert [line["why"] for line in logs] == [
         "it did not end within 0.1 s after the end of the run; 1 more that happened was not sent"
     ]
+    assert [line["note"] for line in logs] == [""]  # the run does not go on
 
 
 async def test_what_may_be_a_password_is_not_shown(tmp_path: Path) -> None:
