@@ -38,11 +38,16 @@ class Section(NamedTuple):
 
 
 def explain_sections(
-    explanation: Explanation, *, width: int = 100, terms: Terms = KUBERNETES, option: str = ""
+    explanation: Explanation,
+    *,
+    width: int = 100,
+    terms: Terms = KUBERNETES,
+    option: str = "",
+    is_attended: bool = True,
 ) -> list[Section]:
     """
     The whole text of *explanation*. No line is longer than *width*, except for a single word that is longer. *option*
-    is the one by which commands find the run, if it is one.
+    is the one by which commands find the run, if it is one. *is_attended*: a healthd runs that goes on with it.
     """
     parts = [
         Section(_headline(explanation, terms), []),
@@ -52,7 +57,7 @@ def explain_sections(
         Section("Decision", [line for reason in _decision(explanation, terms) for line in wrap(reason, width)]),
         Section("Acts", _acts(explanation, width)),
         Section("Proof", [line for proof in _proof(explanation, terms) for line in wrap(proof, width)]),
-        Section("Now", [line for left in _now(explanation, terms, option) for line in wrap(left, width)]),
+        Section("Now", [line for left in _now(explanation, terms, option, is_attended) for line in wrap(left, width)]),
         *([next_fault(explanation.at_stake, width, terms)] if explanation.at_stake else []),
     ]
     return [part for part in parts if part.lines or part is parts[0]]
@@ -342,11 +347,18 @@ def _proof(explanation: Explanation, terms: Terms) -> Iterator[str]:
         yield f"step {explanation.confirmed_step} was seen and verified, {beyond}"
 
 
-def _now(explanation: Explanation, terms: Terms, option: str = "") -> Iterator[str]:
-    yield _left(explanation, terms)
+def _now(explanation: Explanation, terms: Terms, option: str = "", is_attended: bool = True) -> Iterator[str]:
+    yield _left(explanation, terms) if is_attended or explanation.phase in ENDED else UNATTENDED
     refused = explanation.held_in is Phase.DETECTED
     yield from (_state_of(bad, terms, option, refused=refused) for bad in explanation.nodes)
     yield from (_silence_of(bad) for bad in explanation.nodes if bad.silent and not bad.gone)
+
+
+UNATTENDED = (
+    "no healthd runs that goes on with it: it was killed in the middle of this. "
+    "The same command, given where the run was started, goes on"
+)
+"""Of a run on one server; a cluster has its controller."""
 
 
 def _left(explanation: Explanation, terms: Terms) -> str:

@@ -51,6 +51,7 @@ from healthd.core.report.gpu_time_text import gpu_time_lines
 from healthd.core.report.silence_text import silence_lines
 from healthd.local.hang.record import HangRecord, record_of
 from healthd.local.state.folder import option_of, runs_dir
+from healthd.local.state.known_runs import is_held
 
 T = TypeVar("T", Node, NodeHealth)
 
@@ -90,6 +91,11 @@ class Recorded(NamedTuple):
         return KUBERNETES if self.state is None else ONE_SERVER
 
     @property
+    def is_attended(self) -> bool:
+        """The healthd that goes on with a recovery runs. Of a cluster that is taken for granted."""
+        return self.state is None or is_held(self.state)
+
+    @property
     def option(self) -> str:
         """The option by which commands find the run. Empty for a cluster."""
         names = [self.gang.ref.name] if self.gang else [each.spec.gang.name for each in self.recoveries]
@@ -127,7 +133,13 @@ def run(args: argparse.Namespace) -> int:
         _print(
             lambda width: [
                 *_with_hang(
-                    explain_sections(explanation, width=width, terms=recorded.terms, option=recorded.option),
+                    explain_sections(
+                        explanation,
+                        width=width,
+                        terms=recorded.terms,
+                        option=recorded.option,
+                        is_attended=recorded.is_attended,
+                    ),
                     recorded,
                     width,
                 ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 from collections.abc import Sequence
 from datetime import timedelta
@@ -348,6 +349,27 @@ def test_while_a_recovery_runs_it_shows_what_this_fault_has_cost(
     reported = capsys.readouterr().out
     assert "the newest checkpoint that was seen to be good was 9m old when the fault came" in reported
     assert "The next fault" not in reported
+
+
+def test_a_restart_with_which_no_healthd_goes_on_is_not_at_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """healthd was killed in the middle of a restart."""
+    stopping = TimelineEntry(phase=Phase.STOPPING, at=START, message="stop first")
+    status = RecoveryStatus(phase=Phase.STOPPING, message="stop first", timeline=[stopping])
+    state = a_state(tmp_path / "now", ["train-1"], status)
+
+    assert main(["explain", "train-1", "--state", str(state)]) == 0
+    killed = " ".join(capsys.readouterr().out.split())
+    with (state / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert main(["explain", "train-1", "--state", str(state)]) == 0
+    alive = " ".join(capsys.readouterr().out.split())
+
+    assert "Now no healthd runs that goes on with it" in killed
+    assert "The same command, given where the run was started, goes on" in killed
+    assert "at work" not in killed
+    assert "Now it is at work: stop first" in alive
 
 
 def test_a_run_without_recoveries_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
