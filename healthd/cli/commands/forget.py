@@ -7,8 +7,8 @@ import asyncio
 from pathlib import Path
 
 from healthd.cli.errors import UserError
-from healthd.cli.target.run import run_name, state_folder
-from healthd.local.state.folder import AlreadyRunning, database, forget, held, runs_dir
+from healthd.cli.target.run import holds_run, run_name, state_folder
+from healthd.local.state.folder import AlreadyRunning, forget, held, runs_dir
 from healthd.local.state.known_runs import KnownRun, known_runs, read_run
 
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit code 0; a run that is under way, or is not there, is a UserError."""
     state = args.state or runs_dir() / run_name(args.name)
-    if not database(state).is_file():
+    if not holds_run(state):
         raise UserError(_unknown(state))
     known = asyncio.run(read_run(state))
     try:

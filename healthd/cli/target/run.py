@@ -87,6 +87,15 @@ def name_of_folder(here: Path, runs: Path) -> str:
     return plain if run is None or run.folder == str(here) else marked
 
 
+def holds_run(state: Path) -> bool:
+    """Whether a run keeps its state in the folder *state*. Raises UserError when this user may not see that."""
+    try:
+        return database(state).is_file()
+    except PermissionError as error:
+        only = "only the user who started a run can read its state"
+        raise UserError(f"the state in {state} cannot be read: {error.strerror}; {only}") from error
+
+
 def run_of(target: str, runs: Path) -> Path | None:
     """The state of the run that is called *target*, or whose recovery is: its name begins with that of its run."""
     names = [run for run in known_runs(runs) if run.name == target or target.startswith(f"{run.name}-")]
@@ -103,7 +112,7 @@ def find_state(args: argparse.Namespace, runs: Path, here: Path, target: str = "
     names = ", ".join(run.name for run in known)
     if args.state or args.name:
         state: Path = args.state or runs / run_name(args.name)
-        if not database(state).is_file():
+        if not holds_run(state):
             others = f"; there are {names}" if names else ""
             hint = "" if args.state else f"; {_ELSEWHERE}"
             raise UserError(f"there is no run in {state}: {database(state).name} is missing{others}{hint}")

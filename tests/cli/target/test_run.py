@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from healthd.cli.errors import UserError
+from healthd.cli.main import main
 from healthd.cli.target.run import add_arguments, find_state, name_of, name_of_folder, run_name, run_of
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
@@ -59,6 +61,19 @@ def test_one_of_several_must_be_chosen(tmp_path: Path) -> None:
 def test_a_name_that_does_not_exist_is_reported_with_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no run in .*/c: cluster.db is missing; there are a, b; .*--state"):
         found(tmp_path, "--name", "c", runs=["a", "b"])
+
+
+@pytest.mark.parametrize("command", ["status", "explain", "forget"])
+def test_the_run_of_another_user_is_refused(
+    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(_: Path) -> bool:  # tests may run as root, whom no folder is closed to
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refused)
+
+    assert main([command, "--state", str(tmp_path)]) == 2
+    assert "Permission denied; only the user who started a run can read its state" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--name", "--state"])
