@@ -184,8 +184,13 @@ def _make_writable(folder: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
+_MORE_MEMORY = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
+"""The compiler collects garbage less often, which is an eighth of its processor time. The limit is for the linker."""
+
+
 def _run(go: str, *arguments: str, at: Path) -> str:
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
+    fixed = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
+    environment = {**_MORE_MEMORY, **os.environ, **fixed}
     done = subprocess.run([go, *arguments], cwd=at, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         last = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
