@@ -57,6 +57,7 @@ from healthd.local.machine.machine import Machine
 from healthd.local.machine.slots import Slot, register
 from healthd.local.machine.unassigned import UnassignedFaults
 from healthd.local.machine.witnesses import LocalWitnesses
+from healthd.local.processes.disk import log_unwritable
 from healthd.local.processes.runner import ProcessRunner
 from healthd.local.reports.alerts import RunAlerts
 from healthd.local.reports.notify import Notifier
@@ -174,6 +175,7 @@ class LocalRuntime:
             ):
                 await self._start.begin(step)
                 self._log.launch(self._machine.environ)
+                await log_unwritable(self.spec.checkpoint.absolute())
                 code = await self._until_over()
             if code is not None:
                 await self._log.ended(code)

@@ -7,24 +7,33 @@ That is no fault of the loaded checkpoint, and a restart does not repair it: a p
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+import structlog
 
 from healthd.checkpoints.step_names import final_name, parse_step
 from healthd.core.printable import printable
 from healthd.core.recovery.faults import DISK_FULL, NOT_WRITABLE
 from healthd.local.processes.pods import RankExit
+from healthd.threads import in_thread
+
+log = structlog.get_logger(__name__)
 
 TAIL_BYTES = 16 * 1024
 """Bytes of its output that are searched."""
 LONGEST_QUOTE = 200
 NEXT_TO_NOTHING = 1 << 20
 """Bytes. No checkpoint and no log fits into less."""
+START_LIMIT = 2.0
+"""Seconds for the look at the disk when a run starts."""
 
 
 class _Obstacle(NamedTuple):
@@ -150,6 +159,20 @@ def read_disks(log: Path | None, began_at: int, folders: Iterable[Path]) -> Disk
         shut=tuple(why for place in places if (why := _why_shut(place))),
         full=tuple(why for place in places if (why := _why_full(place))),
     )
+
+
+async def log_unwritable(folder: Path) -> None:
+    """
+    Warn when nothing can be saved in *folder*: the ranks would fail at their first save, hours later. A file server
+    that hangs says nothing here.
+    """
+    try:
+        async with asyncio.timeout(START_LIMIT):
+            found = await in_thread(partial(read_disks, None, 0, [folder]), "look at disks")
+    except (TimeoutError, OSError):
+        return
+    if why := [*found.shut, *found.full]:
+        log.warning("checkpoints.not_writable", folder=str(folder), why="; ".join(why))
 
 
 def _nearest(folder: Path) -> Path:

@@ -162,6 +162,7 @@ _SENTENCES: Mapping[str, Callable[[Event], str]] = {
     "rank.left_processes": _text,
     "rank.stuck": _filled("a rank on {node} cannot be ended (processes {pids}): a driver or a file system holds it"),
     "checkpoints.moved_aside": _filled("the checkpoints that were there are in {to} now; {note}"),
+    "checkpoints.not_writable": _filled("nothing can be saved in {folder}: {why}; a rank that saves there will fail"),
     "checkpoints.not_locked": _filled("{folder} cannot be locked against a second run: {why}; {note}"),
     "checkpoint.rejected": _rejected,
     "checkpoint.undeclared": _undeclared,

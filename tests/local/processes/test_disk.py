@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
@@ -9,9 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from healthd.core.recovery.faults import DISK_FULL, NOT_WRITABLE
-from healthd.local.processes.disk import DiskReading, RankFiles, blame_disk, may_be_for_want_of_room, read_disks
+from healthd.local.processes.disk import (
+    DiskReading,
+    RankFiles,
+    blame_disk,
+    log_unwritable,
+    may_be_for_want_of_room,
+    read_disks,
+)
 from healthd.local.processes.pods import RankExit
 
 FAILED = RankExit(exit_code=1, reason="Error", message="exit code 1; no process of it is left")
@@ -97,6 +106,18 @@ def test_a_folder_that_became_read_only_is_seen(tmp_path: Path, name: str) -> No
         after = read_disks(None, 0, [out / name])
 
     assert (before, after) == (DiskReading(), DiskReading(shut=(f"{out} is read-only",)))
+
+
+def test_a_run_that_cannot_save_is_warned_of_at_its_start(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    with mounted(tmp_path / "out", "--bind", str(tmp_path / "disk")) as out, capture_logs() as logs:
+        asyncio.run(log_unwritable(out / "not-made-yet"))
+        subprocess.run(["mount", "-o", "remount,bind,ro", out], check=True)
+        asyncio.run(log_unwritable(out / "not-made-yet"))
+
+    [warned] = logs
+    assert (warned["event"], warned["log_level"]) == ("checkpoints.not_writable", "warning")
+    assert (warned["folder"], warned["why"]) == (str(out / "not-made-yet"), f"{out} is read-only")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
