@@ -27,7 +27,7 @@ from healthd.core.api import (
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.config import format_duration
 from healthd.core.recovery.hangs.suspicion import suspected_nodes
-from healthd.core.recovery.nodes.spares import reservation
+from healthd.core.recovery.nodes.spares import NO_NODE, reservation
 from healthd.core.recovery.situation import step_text
 
 T = TypeVar("T")
@@ -137,9 +137,14 @@ def _hint(gang: GangRef, status: RecoveryStatus) -> PodHint:
 
 
 def blamed(status: RecoveryStatus) -> list[str]:
-    """The nodes that are to blame, or that were replaced; the blamed ones come first, in the order of the causes."""
+    """
+    The nodes that are to blame, or that were replaced; the blamed ones come first, in the order of the causes.
+
+    A member that never had a node is not among them: the API server refuses a pod that shall avoid a node of that name.
+    """
     causes = [cause.node for cause in status.causes if cause.node]
-    return list(dict.fromkeys([*causes, *status.replacements]))
+    replaced = [node for node in status.replacements if not node.startswith(NO_NODE)]
+    return list(dict.fromkeys([*causes, *replaced]))
 
 
 def _bad_nodes(status: RecoveryStatus) -> str:

@@ -18,7 +18,7 @@ from healthd.core.api import (
     TimelineEntry,
 )
 from healthd.core.api.model import ENDED, CauseKind, Phase
-from healthd.core.recovery.nodes.spares import reservation
+from healthd.core.recovery.nodes.spares import NO_NODE, reservation
 from healthd.core.recovery.recovery_status import (
     KEPT_ATTEMPTS,
     KEPT_CAUSES,
@@ -153,6 +153,18 @@ def test_a_node_that_was_to_blame_and_is_used_again_is_not_avoided() -> None:
 
     assert hint is not None
     assert hint.avoid == []
+
+
+def test_no_pod_is_to_avoid_the_node_that_a_member_never_had() -> None:
+    """The API server refuses a pod with a node affinity for a name that no node can have."""
+    replaced = {"bad": "spare-1", f"{NO_NODE}1": "spare-2"}
+    status = RecoveryStatus(phase=Phase.STARTING, replacements=replaced, placement={"0": "spare-1", "1": "spare-2"})
+
+    written = reported(status)
+
+    assert written.hint is not None
+    assert (written.hint.avoid, written.hint.prefer) == (["bad"], ["spare-1", "spare-2"])
+    assert written.bad_nodes == "bad"
 
 
 def test_the_hint_stays_the_same_during_an_attempt() -> None:

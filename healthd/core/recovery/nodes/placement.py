@@ -15,12 +15,18 @@ from healthd.core.config import RecoveryPolicy
 from healthd.core.phrases import some
 from healthd.core.recovery.gang import BESIDE, GangView, Root, attempt_of, is_terminal, with_seats
 from healthd.core.recovery.hangs.suspicion import node_to_replace, suspected_nodes, suspicion_text
-from healthd.core.recovery.nodes.spares import choose, is_avoided, is_fit, is_held, is_spare, is_unknown, obstacles
+from healthd.core.recovery.nodes.spares import (
+    NO_NODE,
+    choose,
+    is_avoided,
+    is_fit,
+    is_held,
+    is_spare,
+    is_unknown,
+    obstacles,
+)
 from healthd.core.recovery.planned.growth import at_own_size, returned
 from healthd.core.recovery.terms import Terms
-
-NO_NODE = "member "
-"""Prefix of the placeholder for the node of a member that never had one."""
 
 
 @dataclass(frozen=True, slots=True)

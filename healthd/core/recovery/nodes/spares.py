@@ -29,6 +29,9 @@ from healthd.core.recovery.gang import GangView, LastCheck, no_sign
 from healthd.core.recovery.nodes.foreign_signs import Effect, Sign
 from healthd.core.untrusted import InvalidText, number_or, read_json
 
+NO_NODE = "member "
+"""Prefix of the placeholder for the node of a member that never had one. No node can have such a name."""
+
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The annotation on a claimed spare."""
