@@ -13,14 +13,14 @@ No gang waits for a checkpoint store: checkpoints are read in the background
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
 import msgspec
 import structlog
 
-from healthd.cluster.port import AlreadyExists, ClusterError, Conflict, NotFound
+from healthd.cluster.port import AlreadyExists, ClusterError, Conflict, NotFound, TooManyRequests, Unavailable
 from healthd.controller.act import perform, point_hint, record
 from healthd.controller.cache.cluster_state import ClusterState, GangKey, ObjectKey, key_of
 from healthd.controller.cache.informers import read_everything
@@ -171,12 +171,15 @@ class Reconciler:
                 await self._adapters[key.kind].discover(self._cluster, key.namespace, key.name, rootless)
             wait = min([await self._reconcile_gang(gang) for gang in gangs], default=self._look_every)
         except (ClusterError, OSError) as error:
-            log.warning("gang.retry", gang=key.name, error=str(error), kind=type(error).__name__)
-            return self._schedule.failed(key)
+            kind = type(error).__name__
+            log.warning("gang.retry", gang=key.name, namespace=key.namespace, error=str(error), kind=kind)
+            wait = self._schedule.failed(key, self._clock.now())
+            self._report_stuck(key, gangs, error)
+            return wait
         except Exception as error:  # a bug of ours with one gang must not leave the others unguarded
             log.exception("gang.failed", gang=key.name, namespace=key.namespace, error=str(error))
             self._isolation.count("gang")
-            return self._schedule.failed(key)
+            return self._schedule.failed(key, self._clock.now())
         self._schedule.succeeded(key)
         return wait
 
@@ -393,6 +396,17 @@ class Reconciler:
             gang = about_gang(root.ref, self._adapters[root.ref.kind].kind)
             reason = "GangInvalid" if root.invalid else "GangLeftStopped"
             self._announce(gang, WARNING, reason, f"healthd does nothing to this gang: {why}")
+
+    def _report_stuck(self, key: GangKey, gangs: Collection[GangRef], error: Exception) -> None:
+        """Report on the root and on its recovery what keeps healthd from going on with a gang."""
+        if not self._schedule.is_stuck(key, self._clock.now()) or isinstance(error, Unavailable | TooManyRequests):
+            return  # an error of the cluster is in no Event of one gang
+        why = f"healthd cannot go on with this gang, and tries again: {error}"
+        for gang in gangs:
+            with self._isolation.of("event", f"{gang.namespace}/{gang.name}"):
+                self._announce(about_gang(gang, self._adapters[gang.kind].kind), WARNING, "GangStuck", why)
+                if recovery := self.cluster_state.active(gang):
+                    self._announce(about(recovery), WARNING, "Stuck", why)
 
     def _report_unknown_kind(self, gang: GangRef) -> None:
         if gang not in self._of_unknown_kinds:

@@ -13,6 +13,8 @@ SOON = timedelta(milliseconds=1)
 """There is nothing to wait for, but other gangs come first."""
 RETRY, RETRY_MOST = timedelta(seconds=1), timedelta(seconds=30)
 """Backoff after an error with one gang: the first wait, and the longest; doubled in between."""
+STUCK_AFTER = timedelta(seconds=10)
+"""A gang that has failed for so long is in no race between two writers: a person is to hear of it."""
 
 
 class Schedule:
@@ -28,6 +30,7 @@ class Schedule:
         self._in_progress: set[GangKey] = set()
         self._paused_until: dict[GangKey, datetime] = {}
         self._failing: dict[GangKey, Backoff] = {}
+        self._failing_since: dict[GangKey, datetime] = {}
 
     def ready_keys(self, now: datetime) -> list[GangKey]:
         """The gangs to reconcile now."""
@@ -77,10 +80,16 @@ class Schedule:
         finally:
             self._in_progress.discard(key)
 
-    def failed(self, key: GangKey) -> timedelta:
+    def failed(self, key: GangKey, now: datetime) -> timedelta:
         """The reconcile of a gang failed. Returns how long to wait."""
+        self._failing_since.setdefault(key, now)
         return self._failing.setdefault(key, Backoff(RETRY, RETRY_MOST, self._jitter)).next()
+
+    def is_stuck(self, key: GangKey, now: datetime) -> bool:
+        """The reconcile of a gang has failed all the time for `STUCK_AFTER`."""
+        return now - self._failing_since.get(key, now) >= STUCK_AFTER
 
     def succeeded(self, key: GangKey) -> None:
         """The reconcile of a gang did not fail."""
         self._failing.pop(key, None)
+        self._failing_since.pop(key, None)

@@ -287,8 +287,11 @@ async def _make(cluster: Cluster, pod: PodManifest) -> ObjectMeta:
         return (await cluster.create(pod)).metadata
     except AlreadyExists:
         there = (await cluster.get(PodManifest, meta.name, meta.namespace)).metadata
+    if there.deletion_timestamp is not None:
+        kept = f", kept by its finalizers {', '.join(there.finalizers)}" if there.finalizers else ""
+        raise Conflict(f"pod {meta.name} of an earlier attempt is still being deleted{kept}")
     mine = {key: there.annotations.get(key) for key in (ANNOTATION_ATTEMPT, ANNOTATION_MADE_BY)}
-    if there.deletion_timestamp is not None or mine != {key: meta.annotations[key] for key in mine}:
+    if mine != {key: meta.annotations[key] for key in mine}:
         raise Conflict(f"another pod is called {meta.name}")
     return there
 

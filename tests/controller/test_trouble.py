@@ -13,14 +13,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Unavailable
+from healthd.cluster.port import Forbidden, Unavailable
 from healthd.controller.cache.cluster_state import ClusterState, GangKey, ObjectKey
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.ports import NoActivity
 from healthd.controller.reconciler import Reconciler
-from healthd.controller.schedule import RETRY, RETRY_MOST
+from healthd.controller.schedule import RETRY, RETRY_MOST, STUCK_AFTER
 from healthd.controller.workqueue import APART, APART_MOST, WorkQueue
-from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_RESTART, GangRef, Pod, Recovery
+from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_RESTART, GangRef, ObjectReference, Pod, Recovery
 from healthd.core.config import Config
 from healthd.core.recovery.gang import Root
 from healthd.gangs import ADAPTERS
@@ -74,6 +74,8 @@ class ThreeGangs:
         self.clock = ManualClock()
         self.stores = Stores()
         self.senses = Senses()
+        self.reported: list[tuple[str, str, str, str]] = []
+        """Kind and name of the object, reason, message."""
         self.cluster_state = ClusterState(ADAPTERS)
         for number, name in enumerate(names, start=1):
             notes = {ANNOTATION_RESTART: "enabled", ANNOTATION_CHECKPOINT: f"/{name}"}
@@ -87,8 +89,13 @@ class ThreeGangs:
             checkpoints=self.stores,
             metrics=Metrics(),
             activity=self.senses,
+            announce=self._report,
         )
         self.controller = Reconciler(dependencies, Config(), cluster_state=self.cluster_state)
+
+    def _report(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
+        assert kind == "Warning"
+        self.reported.append((about.kind, about.name, reason, message))
 
     async def cycle(self) -> timedelta:
         self.stores.asked.clear()
@@ -137,6 +144,31 @@ async def test_once_it_works_again_the_next_trouble_is_a_new_one() -> None:
     scenario.senses.trouble = Unavailable("no route")
 
     assert await scenario.waits_of_first(1) == [RETRY]
+
+
+async def test_trouble_that_lasts_is_reported_on_the_gang_and_on_its_recovery() -> None:
+    scenario = ThreeGangs(["first"])
+    job = scenario.cluster_state.gangs(GangKey("Job", "default", "first"))[0]
+    recovery = a_recovery("first-1", uid="uid-recovery", resource_version="9")
+    spec = msgspec.structs.replace(recovery.spec, gang=job)
+    scenario.cluster_state.upsert(msgspec.structs.replace(recovery, spec=spec))
+    scenario.senses.trouble = Forbidden('User "healthd" cannot patch jobs')
+    began = scenario.clock.now()
+    while scenario.clock.now() < began + STUCK_AFTER:
+        assert scenario.reported == [], "it may be a race with another writer"
+        await scenario.waits_of_first(1)
+    await scenario.waits_of_first(1)
+
+    why = 'healthd cannot go on with this gang, and tries again: User "healthd" cannot patch jobs'
+    assert scenario.reported == [("Job", "first", "GangStuck", why), ("Recovery", "first-1", "Stuck", why)]
+
+
+async def test_an_outage_is_not_reported_on_each_gang() -> None:
+    scenario = ThreeGangs()
+    scenario.senses.trouble = Unavailable("no route")
+    await scenario.waits_of_first(8)
+
+    assert scenario.reported == []
 
 
 async def test_a_recovery_of_a_kind_that_this_version_does_not_know_is_left_alone() -> None:

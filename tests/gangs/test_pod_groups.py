@@ -275,7 +275,7 @@ async def test_pods_that_kueue_still_keeps_are_waited_for(cluster: EmbeddedClust
     root = await stopped(cluster)
     await cluster.delete(Workload, "train", namespace="default")
 
-    with pytest.raises(Conflict, match="another pod is called rank-0"):
+    with pytest.raises(Conflict, match=f"rank-0 of an earlier attempt .* deleted, kept by its finalizers {FINALIZER}"):
         await ADAPTER.start(cluster, root, a_hint())
 
 
