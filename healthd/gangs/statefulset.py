@@ -150,10 +150,14 @@ def _is_ready(stateful: StatefulSet) -> bool:
 
 
 def _with_launcher(root: Root, job: Job) -> Root:
-    launcher = read_job(job)
+    launcher, name = read_job(job), root.ref.name
+    trouble = [*launcher.invalid]
+    if job.spec.template.metadata.labels.get(LABEL_GANG) != name:
+        # Its pods would be no members: a restart would not wait for their end. The admission policy refuses the stop.
+        trouble.append(f"its pod template has no label {LABEL_GANG}: {name}, so it is no launcher of this gang")
     return dataclasses.replace(
         root,
-        invalid=(*root.invalid, *(f"job/{job.metadata.name}: {why}" for why in launcher.invalid)),
+        invalid=(*root.invalid, *(f"job/{job.metadata.name}: {why}" for why in trouble)),
         world=root.world + launcher.world,
         suspended=root.suspended or (launcher.suspended and not _is_held_by_us(job)),
         stopped=root.stopped and (launcher.stopped or bool(launcher.ending)),

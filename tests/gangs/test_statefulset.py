@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
-from healthd.core.api import GangRef, Job, OwnerReference, StatefulSet, StatefulSetStatus
+from healthd.core.api import LABEL_GANG, GangRef, Job, ObjectMeta, OwnerReference, StatefulSet, StatefulSetStatus
 from healthd.core.recovery.gang import ClaimMount, Root, RootOutcome, index_of
 from healthd.gangs.job import JobAdapter
 from healthd.gangs.statefulset import StatefulSetAdapter
@@ -154,8 +154,15 @@ async def test_one_that_its_user_scaled_to_zero_was_not_stopped_by_healthd(clust
 
 async def with_launcher(cluster: EmbeddedCluster, **job: Any) -> Root:
     """A gang of three workers and a launcher of one pod."""
-    await cluster.create(a_job("mpirun", ranks=1, **job))
+    await cluster.create(a_launcher(**job))
     return await stored(cluster, replicas=3, annotations=LAUNCHER)
+
+
+def a_launcher(*, gang: str = "train", **job: Any) -> Job:
+    """A launcher of one pod, which carries the label of *gang*."""
+    made = a_job("mpirun", ranks=1, **job)
+    template = replace(made.spec.template, metadata=ObjectMeta(labels={LABEL_GANG: gang}))
+    return replace(made, spec=replace(made.spec, template=template))
 
 
 async def test_the_launcher_is_a_member_but_has_no_place_of_its_own(cluster: EmbeddedCluster) -> None:
@@ -165,13 +172,23 @@ async def test_the_launcher_is_a_member_but_has_no_place_of_its_own(cluster: Emb
 
 
 async def test_a_claim_that_only_the_launcher_mounts_is_known(cluster: EmbeddedCluster) -> None:
-    job = a_job("mpirun", ranks=1)
+    job = a_launcher()
     template = replace(job.spec.template, spec=mounting(job.spec.template.spec, claim="runs", path="/runs"))
     await cluster.create(replace(job, spec=replace(job.spec, template=template)))
 
     root = await stored(cluster, annotations=LAUNCHER)
 
     assert root.mounts == (ClaimMount(claim="runs", path="/runs"),)
+
+
+@pytest.mark.parametrize("gang", ["other", ""])
+async def test_a_job_whose_pods_are_no_members_is_no_launcher(cluster: EmbeddedCluster, gang: str) -> None:
+    await cluster.create(a_launcher(gang=gang))
+
+    root = await stored(cluster, replicas=3, annotations=LAUNCHER)
+
+    why = "job/mpirun: its pod template has no label healthd.dev/gang: train, so it is no launcher of this gang"
+    assert root.invalid == (why,)
 
 
 def test_a_pod_of_the_launcher_belongs_to_the_workers_by_its_label() -> None:
