@@ -48,7 +48,8 @@ async def test_the_doctor_has_nothing_against_it(kinds: ControlPlane, name: str)
     async with connected(kinds) as cluster:
         chart = await read_chart(cluster, parse_target(GANGS[name], namespace), None)
 
-    installed = dataclasses.replace(chart, hint_policy=HintPolicy.INSTALLED, rights={})  # there is no healthd here
+    # There is no healthd here.
+    installed = dataclasses.replace(chart, is_installed=True, hint_policy=HintPolicy.INSTALLED, rights={})
     remarks = examine(installed)
 
     assert [remark.what for remark in remarks if remark.level is not RemarkLevel.NOTE] == []

@@ -18,7 +18,8 @@ from healthd.cluster.port import (
     Unavailable,
 )
 
-_UNKNOWN = "the server could not find the requested resource"
+_UNKNOWN = ("the server could not find the requested resource", "404 page not found")
+"""What an API server says of a kind that it knows not, before and after it has forgotten a deleted definition."""
 _LONGEST_MESSAGE = 2000
 """Limit for an answer that is not a Status: this is enough to recognize an HTML page of a proxy."""
 
@@ -67,7 +68,7 @@ def failure(status: Status, where: str) -> ClusterError:
     """The error for callers of the port; *where* names the request and the server. Keeps the server's message."""
     kind = _kind(status)
     words = status.message or f"HTTP status {status.code}"
-    if words == _UNKNOWN:
+    if words in _UNKNOWN:
         words = f"{where}: {words}: does this cluster know the kind?"
     return Unavailable(f"{where}: {status.code}: {words}") if kind is Unavailable else kind(words)
 

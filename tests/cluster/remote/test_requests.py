@@ -62,8 +62,15 @@ async def test_answer_that_is_no_status_is_quoted() -> None:
     assert f"GET {server.url}/api/v1/nodes/n" in str(caught.value)
 
 
-async def test_kind_that_the_server_does_not_know_is_named() -> None:
-    async with talking(refuses(404, "the server could not find the requested resource", "NotFound")) as (cluster, _):
+@pytest.mark.parametrize(
+    "answer",
+    [
+        refuses(404, "the server could not find the requested resource", "NotFound"),
+        says(404, b"404 page not found\n"),
+    ],
+)
+async def test_kind_that_the_server_does_not_know_is_named(answer: Answer) -> None:
+    async with talking(answer) as (cluster, _):
         with pytest.raises(NotFound, match=r"/apis/healthd\.dev/v1alpha1/recoveries .*know the kind"):
             await cluster.list(Recovery)
 

@@ -26,6 +26,7 @@ from healthd.cli.target import cluster as target_cluster
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster, ClusterError, Forbidden, NotFound, Reader
 from healthd.cluster.remote import connect
+from healthd.controller.cache.kind_checks import MATCHES_NOTHING
 from healthd.controller.checkpoints.declaration import why_no_format
 from healthd.core.api import (
     ANNOTATION_CHECKPOINT,
@@ -41,6 +42,7 @@ from healthd.core.api import (
     ObjectMeta,
     Pod,
     PodManifest,
+    Recovery,
     Slim,
     StatefulSetManifest,
 )
@@ -190,6 +192,7 @@ async def read_chart(cluster: Cluster, target: DoctorTarget, config: Config | No
         pods=labelled or await _members(cluster, target),
         nodes={node.metadata.name: node for node in await _seen(cluster, Node)},
         health={report.metadata.name: report for report in await _seen(cluster, NodeHealth)},
+        is_installed=await _is_installed(cluster, target.namespace),
         hint_policy=await _hint_policy(cluster),
         format_trouble=why_no_format(meta.annotations.get(ANNOTATION_CHECKPOINT_FORMAT, "")),
         policy=(config or Config()).recovery,
@@ -254,6 +257,16 @@ async def _seen(cluster: Reader, kind: type[Any]) -> list[Any]:
         return (await cluster.list(kind)).items
     except (NotFound, Forbidden):
         return []
+
+
+async def _is_installed(cluster: Reader, namespace: str) -> bool:
+    try:
+        await cluster.list(Recovery, namespace=namespace, labels=MATCHES_NOTHING)
+    except NotFound:
+        return False
+    except Forbidden:
+        pass  # a user of a cluster where healthd is installed may have no right to them
+    return True
 
 
 async def _hint_policy(cluster: Reader) -> HintPolicy:

@@ -20,6 +20,7 @@ import msgspec
 
 from healthd.cli.errors import UserError
 from healthd.cli.explain_hang import lines_of_hang, write_svg
+from healthd.cli.listing import read_recoveries
 from healthd.cli.quiet_ranks import lines_of_ranks, read_quiet_ranks
 from healthd.cli.target.gang import gang_named, gang_of
 from healthd.cli.target.run import known_runs
@@ -165,8 +166,7 @@ def run(args: argparse.Namespace) -> int:
 async def _read(args: argparse.Namespace) -> Recorded:
     """The requested recoveries, and only the nodes that they blame: a cluster has thousands of others."""
     async with open_target(args, args.recovery) as found:
-        everything = (await found.cluster.list(Recovery, namespace=found.namespace)).items
-        known = sorted(everything, key=lambda recovery: recovery.spec.cause.at)
+        known = sorted(await read_recoveries(found), key=lambda recovery: recovery.spec.cause.at)
         chosen = _chosen(known, args.recovery) if args.recovery else known
         gang = await _gang(args.recovery, chosen, found) if args.recovery else None
         if args.recovery and not chosen and gang is None:

@@ -116,6 +116,8 @@ class Chart:
     pods: tuple[Pod, ...] = ()
     nodes: Mapping[str, Node] = field(default_factory=dict)
     health: Mapping[str, NodeHealth] = field(default_factory=dict)
+    is_installed: bool = True
+    """Whether the cluster has the definitions of healthd."""
     hint_policy: HintPolicy = HintPolicy.UNKNOWN
     policy: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     now: datetime | None = None

@@ -1,4 +1,4 @@
-"""The nodes under the gang: who watches them, and what could stand in for them."""
+"""healthd itself, and the nodes under the gang: who watches them, and what could stand in for them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel
 
 def examine(chart: Chart) -> Iterator[Remark]:
     """No remarks on nodes that cannot be read."""
+    if not chart.is_installed:
+        yield Remark(
+            RemarkLevel.PREVENTS,
+            "healthd is not installed in this cluster: it has no recoveries",
+            "nothing would restart the gang; one that healthd has stopped before stays stopped",
+            "install it, or apply its definitions again: docs/kubernetes/install.md",
+        )
     here = sorted({pod.spec.node_name for pod in chart.pods if pod.spec.node_name and not is_terminal(pod)})
     if chart.nodes and here:
         yield from _agents(chart, here)

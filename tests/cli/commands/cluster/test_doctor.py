@@ -12,13 +12,14 @@ import pytest
 from healthd.cli.commands.cluster.doctor import as_json, as_text, parse_target, read_chart
 from healthd.cli.errors import UserError
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Forbidden
+from healthd.cluster.port import Forbidden, NotFound
 from healthd.core.api import (
     AccessReviewStatus,
     Job,
     LocalSubjectAccessReview,
     MutatingAdmissionPolicy,
     ObjectMeta,
+    Recovery,
     SubjectAccessReview,
 )
 from healthd.core.config import CheckpointsPolicy, Config
@@ -254,6 +255,28 @@ async def test_rights_that_the_controller_lacks_are_reported(cluster: EmbeddedCl
         "the controller may not guard plain pods in default": RemarkLevel.PREVENTS,
         "the controller may not run busybox:1.36 to verify pvc://runs/x": RemarkLevel.PREVENTS,
     }
+
+
+class WithoutHealthd:
+    """A cluster that has no definitions of healthd."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self.get = cluster.get
+
+    async def list(self, kind: Any, **options: Any) -> Any:
+        if kind is Recovery:
+            raise NotFound("404 page not found")
+        return await self._cluster.list(kind, **options)
+
+
+async def test_a_cluster_without_healthd_recovers_nothing(cluster: EmbeddedCluster) -> None:
+    await cluster.create(a_job("train", annotations={"healthd.dev/restart": "enabled"}))
+    seen: Any = WithoutHealthd(cluster)
+    remarks = examine(await read_chart(seen, parse_target("job/train", "default"), Config()))
+
+    said = "healthd is not installed in this cluster: it has no recoveries"
+    assert [remark.what for remark in remarks if remark.level is RemarkLevel.PREVENTS] == [said]
 
 
 async def test_rights_that_it_has_are_not(cluster: EmbeddedCluster) -> None:
