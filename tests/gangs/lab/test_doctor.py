@@ -7,6 +7,7 @@ import json
 import pytest
 
 from healthd.cli.main import main
+from tests.deploy.manifests import DEPLOY
 from tests.gangs.lab import manifests
 from tests.lab.control_plane import ControlPlane
 
@@ -19,6 +20,11 @@ def test_a_job_is_examined_as_the_api_server_has_it(
     made = manifests.job(parallelism=8, completions=8)
     control_plane.kubectl("apply", "-n", namespace, "-f", "-", input=json.dumps(made))
     where = ["-n", namespace, "--kubeconfig", str(control_plane.kubeconfig)]
+
+    assert main(["doctor", "job/train", *where]) == 1
+    assert "healthd is not installed in this cluster" in capsys.readouterr().out
+    control_plane.apply(DEPLOY / "crds.yaml")
+    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
 
     code = main(["doctor", "job/train", *where, "--json"])
 
