@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from healthd.core.api import ANNOTATION_FENCE_OVERRIDE
+from healthd.core.api import ANNOTATION_FENCE_OVERRIDE, Recovery
 from healthd.core.api.model import Hold
+from healthd.core.recovery.breaker import hold_of
+from healthd.core.recovery.recovery_status import gang_text
 from healthd.core.recovery.terms import KUBERNETES, Terms
+from healthd.core.shell_words import shell_word
 
 MAKE_ROOM = "repair a node that is out of service and say so (`healthd repair NODE`), or raise quarantine.budget"
 """The way out when the budget is used up."""
@@ -79,3 +82,21 @@ IN_CLUSTER = Advice(
     ask_node="kubectl get nodehealth {node} -o yaml",
     ask_nodes="kubectl get nodehealths",
 )
+
+
+def way_out(recovery: Recovery, advice: Advice) -> str:
+    """What a person can do about what *recovery* waits for. Empty: it is not held."""
+    hold = hold_of(recovery.status)
+    return filled(advice.waits[hold], recovery) if hold is not None else ""
+
+
+def filled(template: str, recovery: Recovery) -> str:
+    """*template*, one of an `Advice`, for *recovery*: with names that a shell takes for nothing but names."""
+    gang, cause = recovery.spec.gang, (recovery.status.causes or [recovery.spec.cause])[-1]
+    return template.format(
+        gang=shell_word(gang_text(gang), "GANG"),
+        name=shell_word(gang.name, "GANG"),
+        namespace=shell_word(recovery.metadata.namespace, "NAMESPACE"),
+        recovery=shell_word(recovery.metadata.name, "RECOVERY"),
+        node=shell_word(cause.node, "NODE"),
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from healthd.core.alerts.advice import IN_CLUSTER, Advice
+from healthd.core.alerts.advice import IN_CLUSTER, Advice, filled
 from healthd.core.alerts.problem import Problem, Shared, as_text
 from healthd.core.api import GangRef, Node, NodeHealth, Recovery
 from healthd.core.api.incidents import Severity, key_of
@@ -109,7 +109,7 @@ def _held(recovery: Recovery, seen: Gangs, now: datetime) -> Problem:
         scope=scope,
         reason=wait.reason,
         title=f"{_subject(recovery, seen)} waits: {status.message}",
-        todo=as_text([_filled(seen.advice.waits[hold], recovery)]),
+        todo=as_text([filled(seen.advice.waits[hold], recovery)]),
         runbook=wait.runbook,
         rank=wait.rank,
     )
@@ -127,7 +127,7 @@ def _gave_up(recovery: Recovery, seen: Gangs, now: datetime) -> Problem:
         severity=Severity.PAGE,
         reason="given up",
         title=f"{_subject(recovery, seen)} was given up: {recovery.status.message}",
-        todo=as_text([_filled(seen.advice.given_up, recovery)]),
+        todo=as_text([filled(seen.advice.given_up, recovery)]),
         runbook="gave-up",
         rank=10,
     )
@@ -164,7 +164,7 @@ def _going_on(recovery: Recovery, seen: Gangs, now: datetime) -> Problem:
         nodes=tuple(sorted(blamed(status) or filter(None, [first.node]))),
         happened=as_text(story.cause),
         did=_did(story, recovery),
-        command=_filled(advice.ask_gang, recovery),
+        command=filled(advice.ask_gang, recovery),
         runbook="recovery",
     )
 
@@ -182,15 +182,3 @@ def _subject(recovery: Recovery, seen: Gangs) -> str:
 
 def _repair(advice: Advice, node: str) -> str:
     return advice.repair.format(node=shell_word(node, "NODE"))
-
-
-def _filled(template: str, recovery: Recovery) -> str:
-    """*template*, which holds a command, with names that a shell takes for nothing but names."""
-    gang, cause = recovery.spec.gang, (recovery.status.causes or [recovery.spec.cause])[-1]
-    return template.format(
-        gang=shell_word(gang_text(gang), "GANG"),
-        name=shell_word(gang.name, "GANG"),
-        namespace=shell_word(recovery.metadata.namespace, "NAMESPACE"),
-        recovery=shell_word(recovery.metadata.name, "RECOVERY"),
-        node=shell_word(cause.node, "NODE"),
-    )

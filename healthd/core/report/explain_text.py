@@ -44,10 +44,12 @@ def explain_sections(
     terms: Terms = KUBERNETES,
     option: str = "",
     is_attended: bool = True,
+    way_out: str = "",
 ) -> list[Section]:
     """
     The whole text of *explanation*. No line is longer than *width*, except for a single word that is longer. *option*
     is the one by which commands find the run, if it is one. *is_attended*: a healthd runs that goes on with it.
+    *way_out*: what a person can do about what it waits for.
     """
     parts = [
         Section(_headline(explanation, terms), []),
@@ -57,7 +59,10 @@ def explain_sections(
         Section("Decision", [line for reason in _decision(explanation, terms) for line in wrap(reason, width)]),
         Section("Acts", _acts(explanation, width)),
         Section("Proof", [line for proof in _proof(explanation, terms) for line in wrap(proof, width)]),
-        Section("Now", [line for left in _now(explanation, terms, option, is_attended) for line in wrap(left, width)]),
+        Section(
+            "Now",
+            [line for left in _now(explanation, terms, option, is_attended, way_out) for line in wrap(left, width)],
+        ),
         *([next_fault(explanation.at_stake, width, terms)] if explanation.at_stake else []),
     ]
     return [part for part in parts if part.lines or part is parts[0]]
@@ -347,8 +352,12 @@ def _proof(explanation: Explanation, terms: Terms) -> Iterator[str]:
         yield f"step {explanation.confirmed_step} was seen and verified, {beyond}"
 
 
-def _now(explanation: Explanation, terms: Terms, option: str = "", is_attended: bool = True) -> Iterator[str]:
+def _now(
+    explanation: Explanation, terms: Terms, option: str = "", is_attended: bool = True, way_out: str = ""
+) -> Iterator[str]:
     yield _left(explanation, terms) if is_attended or explanation.phase in ENDED else UNATTENDED
+    if way_out and explanation.phase is Phase.HELD:
+        yield f"what to do: {way_out[0].lower()}{way_out[1:]}"
     refused = explanation.held_in is Phase.DETECTED
     yield from (_state_of(bad, terms, option, refused=refused) for bad in explanation.nodes)
     yield from (_silence_of(bad) for bad in explanation.nodes if bad.silent and not bad.gone)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from healthd.core.alerts.advice import IN_CLUSTER, way_out
 from healthd.core.alerts.gangs import JUST_ENDED, Gangs, newest_given_up, problem_of
 from healthd.core.alerts.problem import Problem, Shared
 from healthd.core.api import Recovery, TimelineEntry
@@ -132,3 +133,10 @@ def test_of_each_gang_that_was_given_up_the_newest_recovery_counts() -> None:
     assert newest_given_up([second, first])["uid-train"] is second
     assert newest_given_up([first, second])["uid-train"] is second
     assert newest_given_up([second]) == {}
+
+
+def test_the_way_out_of_a_wait_is_a_command_for_that_recovery() -> None:
+    held = way_out(a_recovery_in(Phase.HELD, held_in=Phase.FENCING, message="no proof"), IN_CLUSTER)
+
+    assert "`kubectl annotate recovery train-1 -n default healthd.dev/fence-override='all: WHY'`" in held
+    assert way_out(a_recovery_in(Phase.STOPPING), IN_CLUSTER) == ""

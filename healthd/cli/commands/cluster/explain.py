@@ -28,11 +28,13 @@ from healthd.cli.target.target import Target, add_target_arguments, open_target
 from healthd.cli.terminal.output import console
 from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound, Reader
+from healthd.core.alerts.advice import IN_CLUSTER, way_out
 from healthd.core.api import Job, Node, NodeHealth, Recovery
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.checkpoint.restart_cost import Stake, at_stake
 from healthd.core.hang.suspects.evidence import RankEvidence
 from healthd.core.hang.work.straggler_text import straggler_lines
+from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.hangs.silence_record import open_silence
 from healthd.core.recovery.recovery_status import blamed, gang_text, kind_named
@@ -51,6 +53,7 @@ from healthd.core.report.explain_text import (
 from healthd.core.report.gpu_time_text import gpu_time_lines
 from healthd.core.report.silence_text import silence_lines
 from healthd.local.hang.record import HangRecord, record_of
+from healthd.local.reports.restarts import way_out as way_out_of_run
 from healthd.local.state.folder import option_of, runs_dir
 from healthd.local.state.known_runs import is_held
 
@@ -130,7 +133,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.json:
         _print_json(recorded)
     elif args.recovery and recorded.recoveries:
-        explanation = _explained(recorded.recoveries[0], recorded)
+        recovery = recorded.recoveries[0]
+        explanation = _explained(recovery, recorded)
         _print(
             lambda width: [
                 *_with_hang(
@@ -140,6 +144,7 @@ def run(args: argparse.Namespace) -> int:
                         terms=recorded.terms,
                         option=recorded.option,
                         is_attended=recorded.is_attended,
+                        way_out=_way_out(recovery, recorded),
                     ),
                     recorded,
                     width,
@@ -310,6 +315,13 @@ def _explained(recovery: Recovery, recorded: Recorded) -> Explanation:
         good_before=saves[-1].at if saves and recovery.status.phase not in ENDED else None,
         stake=recorded.stake,
     )
+
+
+def _way_out(recovery: Recovery, recorded: Recorded) -> str:
+    if recorded.state is None:
+        return way_out(recovery, IN_CLUSTER)
+    node = (recovery.status.causes or [recovery.spec.cause])[-1].node
+    return way_out_of_run(hold_of(recovery.status), node, recorded.option)
 
 
 def _print_json(recorded: Recorded) -> None:

@@ -372,6 +372,20 @@ def test_a_restart_with_which_no_healthd_goes_on_is_not_at_work(
     assert "Now it is at work: stop first" in alive
 
 
+def test_a_restart_that_waits_says_what_a_person_can_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    waits = RecoveryStatus(
+        phase=Phase.HELD,
+        held_in=Phase.CHOOSING,
+        message="no checkpoint loads",
+        timeline=[TimelineEntry(phase=Phase.HELD, at=START, message="no checkpoint loads")],
+    )
+
+    assert main(["explain", "train-1", "--state", str(a_state(tmp_path / "held", ["train-1"], waits))]) == 0
+
+    explained = " ".join(capsys.readouterr().out.split())
+    assert "what to do: where checkpoints were moved or deleted, or a disk is not mounted, put that right" in explained
+
+
 def test_a_run_without_recoveries_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--state", str(a_state(tmp_path / "calm", []))]) == 0
 
