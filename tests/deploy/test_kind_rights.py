@@ -96,8 +96,9 @@ async def test_a_kind_and_the_rights_to_it_are_found_without_a_restart(
         await until("no missed rights", lambda: watching.forbidden == set())
 
     assert (absent, trouble) == (set(), None)
-    said = [(entry["event"], entry["kind"], entry["missing"]) for entry in logged if entry.get("kind") in KINDS]
-    assert sorted(said) == [("kind.forbidden", kind, "get, list, watch, patch") for kind in ("RayCluster", "RayJob")]
+    said = [(entry["kind"], entry["missing"]) for entry in logged if entry["event"] == "kind.forbidden"]
+    first = dict(reversed(said))  # later ones may be of the moment in which the rights come, one after the other
+    assert first == dict.fromkeys(("RayCluster", "RayJob"), "get, list, watch, patch")
 
 
 async def test_half_of_the_rights_are_no_rights(installed: ControlPlane, watching: Watching) -> None:
