@@ -58,22 +58,13 @@ def _phase_events(
     entry: TimelineEntry, recovery: Recovery, adapter: GangAdapter[Any], find: Callable[[str], Node | None]
 ) -> Iterator[EventText]:
     kind = WARNING if entry.phase in TROUBLE else NORMAL
-    message = _with_node(entry, recovery)
-    yield EventText(about(recovery), kind, entry.phase.value, message)
+    yield EventText(about(recovery), kind, entry.phase.value, entry.message)
     if entry.phase not in INNER:
         root = about_gang(recovery.spec.gang, adapter.kind)
-        yield EventText(root, kind, f"Recovery{entry.phase}", f"recovery {recovery.metadata.name}: {message}")
+        yield EventText(root, kind, f"Recovery{entry.phase}", f"recovery {recovery.metadata.name}: {entry.message}")
     for name, message in _on_nodes(entry.phase, recovery):
         if node := find(name):
             yield EventText(about(node), kind, f"Gang{entry.phase}", message)
-
-
-def _with_node(entry: TimelineEntry, recovery: Recovery) -> str:
-    """The message of an entry. That of the cause names its node: a finding names a part of the node alone."""
-    cause = recovery.spec.cause
-    if entry.phase is not Phase.DETECTED or not cause.node or cause.node in entry.message:
-        return entry.message
-    return entry.message.replace(f"{cause.kind}: ", f"{cause.kind}: {cause.node}: ", 1)
 
 
 def _on_nodes(phase: Phase, recovery: Recovery) -> Iterator[tuple[str, str]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from healthd.controller.events import EventText, events_of
 from healthd.core.api import Node, RecoveryStatus, RejectedCheckpoint, TimelineEntry
 from healthd.core.api.model import Phase
@@ -33,19 +31,6 @@ def test_a_phase_is_reported_on_the_recovery_and_on_the_job() -> None:
     events = reported(RecoveryStatus(), RecoveryStatus(phase=Phase.CONFIRMING, timeline=[entry(Phase.CONFIRMING)]))
 
     assert on(events) == [("Recovery", "train-1", "Confirming"), ("Job", "train", "RecoveryConfirming")]
-
-
-def test_the_event_of_the_cause_names_its_node() -> None:
-    cause = a_cause(node="bad", message="Xid 79 on 0000:3b:00.0")
-    recovery = a_recovery(cause=cause)
-    detected = entry(Phase.DETECTED, f"{cause.kind}: {cause.message}")
-    after = msgspec.structs.replace(recovery, status=RecoveryStatus(phase=Phase.DETECTED, timeline=[detected]))
-
-    events = list(events_of(recovery, after, ADAPTERS["Job"], NODES.get))
-
-    assert {event.message.removeprefix("recovery train-1: ") for event in events} == {
-        "hardware: bad: Xid 79 on 0000:3b:00.0"
-    }
 
 
 def test_what_only_healthd_cares_for_is_not_reported_on_the_job() -> None:

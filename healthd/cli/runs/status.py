@@ -26,6 +26,7 @@ from healthd.core.checkpoint.restart_cost import at_stake, cost_lines
 from healthd.core.hang.describe import describe
 from healthd.core.node.quarantine import read_record, repaired_at
 from healthd.core.recovery.breaker import hold_of
+from healthd.core.recovery.faults import cause_text
 from healthd.core.recovery.gang import Root, RootOutcome, attempt_of, index_of, is_terminal
 from healthd.core.recovery.hangs.silence_record import open_silence
 from healthd.core.recovery.nodes.spares import is_spare
@@ -34,7 +35,7 @@ from healthd.core.report.explain import milliseconds
 from healthd.core.report.explain_text import duration
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE
-from healthd.local.reports.restarts import cause_text, main_cause, way_out
+from healthd.local.reports.restarts import main_cause, way_out
 from healthd.local.state.folder import database, option_of, runs_dir
 from healthd.local.state.known_runs import KnownRun, Standing, read_run, why_unreadable, with_way_out
 

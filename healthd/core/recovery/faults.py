@@ -185,6 +185,12 @@ def blames_node(cause: Cause) -> bool:
     return cause.kind is CauseKind.HARDWARE or bool(cause.node)
 
 
+def cause_text(cause: Cause) -> str:
+    """A cause in words, with its node: a finding names a part of the node alone."""
+    text = cause.message.removesuffix(".")
+    return f"{cause.node}: {text}" if cause.node and cause.node not in text else text
+
+
 def node_fault(name: str, view: GangView, now: datetime) -> Cause | None:
     """Why no member may stay on node *name*, which the cause blames; None while it is fit or its health is unknown."""
     node = view.nodes.get(name)

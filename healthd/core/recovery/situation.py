@@ -12,6 +12,7 @@ from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.printable import printable
 from healthd.core.recovery.actions import Action
+from healthd.core.recovery.faults import cause_text
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.terms import Terms
 
@@ -78,7 +79,7 @@ def begin(recovery: Recovery, now: datetime) -> RecoveryStatus:
     """The first status, with the cause as the first entry of the timeline."""
     cause = recovery.spec.cause
     status = replace(recovery.status, causes=[cause], attempt=recovery.spec.first_attempt)
-    return _entered(status, Phase.DETECTED, f"{cause.kind}: {cause.message}", now)
+    return _entered(status, Phase.DETECTED, f"{cause.kind}: {cause_text(cause)}", now)
 
 
 def enter(status: RecoveryStatus, phase: Phase, message: str, now: datetime) -> Decision:

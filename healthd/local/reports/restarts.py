@@ -15,7 +15,7 @@ from enum import StrEnum
 from healthd.core.api import Cause, ChosenCheckpoint, Recovery
 from healthd.core.api.model import ENDED, Hold, Phase
 from healthd.core.recovery.breaker import hold_of
-from healthd.core.recovery.faults import blames_node
+from healthd.core.recovery.faults import blames_node, cause_text
 from healthd.local.reports.endings import saved_at
 
 SLOW = timedelta(seconds=15)
@@ -271,12 +271,6 @@ def _message(kind: RunMessageKind, recovery: Recovery, text: str, *, why: str = 
 def main_cause(causes: Sequence[Cause]) -> Cause:
     """The most informative cause: broken hardware before the ranks that failed because of it; otherwise the first."""
     return next((cause for cause in causes if blames_node(cause)), causes[0])
-
-
-def cause_text(cause: Cause) -> str:
-    """A cause in words, with its slot."""
-    text = cause.message.removesuffix(".")
-    return f"{cause.node}: {text}" if cause.node and cause.node not in text else text
 
 
 def way_out(hold: Hold | None, slot: str = "", option: str = "") -> str:

@@ -30,11 +30,12 @@ from healthd.core.api.recoveries import LONGEST_MESSAGE, HangSuspect
 from healthd.core.config import HangPolicy
 from healthd.core.hang.silence import Silence, SilentMember
 from healthd.core.node.quarantine import Record
-from healthd.core.recovery.faults import find_faults
+from healthd.core.recovery.faults import cause_text, find_faults
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.nodes.foreign_signs import Effect, Sign
 from healthd.core.recovery.progress import Progress
-from tests.builders import a_finding, a_node, a_nodehealth, a_pod
+from healthd.core.recovery.situation import begin
+from tests.builders import a_cause, a_finding, a_node, a_nodehealth, a_pod, a_recovery
 from tests.core.gangs import a_root
 from tests.core.recovery.silences import a_gang, a_rank, a_report, a_rhythm
 from tests.fakes import START
@@ -699,3 +700,21 @@ def test_a_restart_for_want_of_a_new_step_names_the_suspects_of_the_silence_besi
 
 def test_silent_members_are_not_acted_on_before_the_gang_has_saved_a_few_times() -> None:
     assert silent(a_root(progress=Progress(step=5, at=NOW, intervals=[60.0]))) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "message", "text"),
+    [
+        ("bad", "Xid 79 on 0000:3b:00.0.", "bad: Xid 79 on 0000:3b:00.0"),
+        ("bad", "node bad is gone", "node bad is gone"),
+        ("", "rank 3 exited with code 1", "rank 3 exited with code 1"),
+    ],
+)
+def test_a_cause_in_words_names_its_node_once(node: str, message: str, text: str) -> None:
+    assert cause_text(a_cause(node=node, message=message)) == text
+
+
+def test_so_does_the_first_entry_of_a_recovery() -> None:
+    (entry,) = begin(a_recovery(cause=a_cause(node="bad", message="Xid 79 on 0000:3b:00.0")), NOW).timeline
+
+    assert entry.message == "hardware: bad: Xid 79 on 0000:3b:00.0"
