@@ -195,16 +195,22 @@ class _Pod:
         return rhythm is not None and rhythm.shows_polling
 
     @property
+    def _used(self) -> Rates | None:
+        """What it has used since it fell quiet. None: it is not quiet, or was not sampled since."""
+        since = self._quiet_since
+        return self._rhythm.members[self._uid].ring.means_since(since) if since is not None else None
+
+    @property
     def is_to_look_at(self) -> bool:
-        return self._quiet_since is not None and self._activity is None
+        """Not before it is known what it uses: a pod that uses no processor at all is stopped."""
+        return self._activity is None and self._used is not None
 
     def look_at(self, stall: Stall, process: PodProcess | None) -> None:
-        since = self._quiet_since
-        if since is None:
+        used = self._used
+        if used is None:
             return
-        used = self._rhythm.members[self._uid].ring.means_since(since) or Rates()
         self._activity = PodActivity(
-            cpu=min(round(used.cpu, 6), LARGEST_RATE),  # a stopped pod uses none at all, and others a thousandth
+            cpu=min(round(used.cpu, 6), LARGEST_RATE),  # one that is not stopped may use a thousandth
             io=min(round(used.read + used.written), LARGEST_RATE),
             io_wait=stall.io_wait,
             frozen=stall.frozen,

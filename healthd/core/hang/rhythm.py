@@ -131,8 +131,8 @@ def classify(sample: Rates, rhythm: Rhythm) -> Activity:
 
 def _floor(name: str, sample: Rates, rhythm: Rhythm) -> float:
     """
-    The rate of one signal below which it has stopped. Time in the kernel is a part of processor time: who uses more of
-    this uses more of that, and a loop that only computes has 1 % of its time in the kernel, for its interrupts.
+    The rate of one signal below which it has stopped. Time in the kernel is a part of processor time: a member that
+    uses more than usual of the one does so of the other, and a loop has 1 % of its time there, for interrupts.
     """
     floor, usual = rhythm.floors[name], rhythm.means.get("cpu", 0.0)
     return floor * max(1.0, sample.cpu / usual) if name == "system" and usual else floor

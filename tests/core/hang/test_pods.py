@@ -406,14 +406,30 @@ def test_a_pod_that_would_not_be_seen_to_poll_is_looked_at_when_the_gpus_are_sil
 
 def test_it_is_looked_at_again_once_the_gpus_have_worked_meanwhile() -> None:
     node = known_node(computes)
-    node.rhythms.observe_gpus(node.now)
+    rest(node)
     node.rhythms.look_at({})
+    assert node.only().activity is not None
     node.rhythms.observe_gpus(None)
     node.run(1, rank=computes)
     assert node.only().activity is None
 
-    node.rhythms.observe_gpus(node.now)
+    rest(node)
     assert node.rhythms.to_look_at == ["rank"]
+
+
+def test_it_is_not_looked_at_before_it_was_sampled_since_for_that_looks_as_if_it_used_no_processor() -> None:
+    node = known_node(computes)
+    node.rhythms.observe_gpus(node.now)
+
+    assert node.rhythms.to_look_at == []
+    node.rhythms.look_at({"rank": Stall()})
+    assert node.only().activity is None
+
+
+def rest(node: Node) -> None:
+    """Its GPUs fall silent, and the rank goes on to compute."""
+    node.rhythms.observe_gpus(node.now)
+    node.run(3, rank=computes)
 
 
 def test_a_pod_that_is_seen_to_work_is_not_looked_at_because_of_the_gpus() -> None:
