@@ -104,9 +104,12 @@ def vote(ranks: Sequence[RankEvidence]) -> HangLocation:
     )
     weak: Sequence[list[Witness]] = (
         list(_awaited(ranks)),
-        list(_stacks(odd_stacks(ranks))),
-        list(_without_processor(without_processor(ranks))),
-        list(_activity(odd_states(ranks), odd_activity(ranks))),
+        list(_differ(odd_stacks(ranks), Source.STACK, _UNLIKE)),
+        list(_differ(without_processor(ranks), Source.ACTIVITY, _NO_PROCESSOR)),
+        [
+            *_differ(odd_states(ranks), Source.PROCESS, _UNLIKE),
+            *_differ(odd_activity(ranks), Source.ACTIVITY, _ACTIVITY),
+        ],
     )
     kinds = [*strong, *weak]
     deciding = strong if lost.reason else kinds  # two ranks that cannot talk explain the hang: others only wait
@@ -180,21 +183,9 @@ def _awaited(ranks: Sequence[RankEvidence]) -> Iterator[Witness]:
             yield Witness(each.rank, Source.PROCESS, words, _AWAITED)
 
 
-def _stacks(odd: Iterable[Odd]) -> Iterator[Witness]:
+def _differ(odd: Iterable[Odd], source: Source, weight: float) -> Iterator[Witness]:
     for each in odd:
-        yield Witness(each.rank, Source.STACK, each.words, _OUTSIDE if each.others_wait else _UNLIKE)
-
-
-def _without_processor(odd: Iterable[Odd]) -> Iterator[Witness]:
-    for each in odd:
-        yield Witness(each.rank, Source.ACTIVITY, each.words, _NO_PROCESSOR)
-
-
-def _activity(states: Iterable[Odd], rates: Iterable[Odd]) -> Iterator[Witness]:
-    for each in states:
-        yield Witness(each.rank, Source.PROCESS, each.words, _UNLIKE)
-    for each in rates:
-        yield Witness(each.rank, Source.ACTIVITY, each.words, _ACTIVITY)
+        yield Witness(each.rank, source, each.words, _OUTSIDE if each.others_wait else weight)
 
 
 def _suspects(ranks: Iterable[RankEvidence], named: set[int], kinds: Iterable[Iterable[Witness]]) -> Iterator[Suspect]:
