@@ -134,38 +134,38 @@ def run(args: argparse.Namespace) -> int:
         _print_json(recorded)
     elif args.recovery and recorded.recoveries:
         recovery = recorded.recoveries[0]
-        explanation = _explained(recovery, recorded)
-        _print(
-            lambda width: [
-                *_with_hang(
-                    explain_sections(
-                        explanation,
-                        width=width,
-                        terms=recorded.terms,
-                        option=recorded.option,
-                        is_attended=recorded.is_attended,
-                        way_out=_way_out(recovery, recorded),
-                    ),
-                    recorded,
-                    width,
-                ),
-                *gpu_time(recorded.gpu_time, width),
-                *_logs(explanation, recorded.state),
-            ]
-        )
+        _print(lambda width: _of_recovery(recovery, recorded, width))
     elif recorded.gang is not None:
-        gang, stake, lines = recorded.gang, recorded.stake, recorded.gpu_time
-        _print(
-            lambda width: [
-                *_with_hang(sections_without_incident(gang, stake, width=width), recorded, width),
-                *gpu_time(lines, width),
-            ]
-        )
+        gang = recorded.gang
+        _print(lambda width: _of_gang(gang, recorded, width))
     elif recorded.recoveries:
         _print_table([columns(recorded.terms), *map(row, recorded.recoveries)])
     else:
         print(f"{recorded.where}: no recovery so far")
     return 0
+
+
+def _of_recovery(recovery: Recovery, recorded: Recorded, width: int) -> list[Section]:
+    explanation = _explained(recovery, recorded)
+    sections = explain_sections(
+        explanation,
+        width=width,
+        terms=recorded.terms,
+        option=recorded.option,
+        is_attended=recorded.is_attended,
+        way_out=_way_out(recovery, recorded),
+    )
+    return [
+        *_with_hang(sections, recorded, width),
+        *gpu_time(recorded.gpu_time, width),
+        *_logs(explanation, recorded.state),
+    ]
+
+
+def _of_gang(gang: Root, recorded: Recorded, width: int) -> list[Section]:
+    """One without a recovery."""
+    sections = sections_without_incident(gang, recorded.stake, width=width)
+    return [*_with_hang(sections, recorded, width), *gpu_time(recorded.gpu_time, width)]
 
 
 async def _read(args: argparse.Namespace) -> Recorded:
