@@ -151,12 +151,13 @@ def _moved_to_empty_nodes(
     """
     *places*, with the empty nodes of the last plan in place of bad ones: its scheduler did not follow the plan.
 
-    A bad node that has a replacement already keeps that one.
+    A bad node that has a replacement already keeps that one, while no other member runs on it and it is fit.
     """
     held = {*places.values()}
+    replaced = {bad for bad, spare in status.replacements.items() if spare not in held and _is_fit(spare, view)}
     planned = [node for node in dict.fromkeys(root.placement.values()) if node not in held]
     empty = [node for node in planned if _is_fit(node, view) and not is_spare(view.nodes[node])]
-    bad = [n for n in dict.fromkeys(places.values()) if n not in status.replacements and not _is_fit(n, view)]
+    bad = [n for n in dict.fromkeys(places.values()) if n not in replaced and not _is_fit(n, view)]
     moves = dict(zip(bad, empty, strict=False))
     return {index: moves.get(node, node) for index, node in places.items()}
 

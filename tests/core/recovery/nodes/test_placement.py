@@ -217,6 +217,23 @@ def test_a_replacement_on_record_stands_also_when_its_node_is_empty() -> None:
     assert (plan.placement, plan.replacements) == ({"0": "good", "1": "spare"}, {"bad": "spare"})
 
 
+@pytest.mark.parametrize(
+    ("spare", "second"),
+    [
+        pytest.param(a_node("spare"), "spare", id="the scheduler put another member on it"),
+        pytest.param(a_node("spare", unschedulable=True), "other", id="it went bad"),
+    ],
+)
+def test_a_replacement_of_no_use_gives_way_to_the_empty_node_of_the_plan(spare: Node, second: str) -> None:
+    reported = {"0": "spare", "1": "good"}
+    plan = a_plan(
+        [(0, "bad"), (1, second)], BAD, GOOD, a_node("other"), spare, reported=reported, replacements={"bad": "spare"}
+    )
+
+    assert isinstance(plan, PlacementPlan)
+    assert (plan.placement, plan.replacements) == ({"0": "good", "1": second}, {})
+
+
 def test_two_members_that_were_on_a_node_after_each_other_do_not_meet_there() -> None:
     plan = a_plan([(0, "good"), (1, "other"), (1, "good")], GOOD, a_node("other"))
 
