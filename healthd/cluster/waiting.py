@@ -31,7 +31,7 @@ async def within(clock: Clock, limit: timedelta, work: Coroutine[Any, Any, A]) -
         await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise TimeoutError
+        raise TimeoutError(f"nothing came within {limit.total_seconds():g} s")
     finally:
         working.cancel()
         waiting.cancel()

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from healthd.clock import Clock
 from healthd.cluster.embedded import EmbeddedCluster
@@ -127,6 +128,20 @@ async def test_leader_that_is_cut_off_ends_before_another_begins(
         assert led[9:14] == [(False, False)] * 5
         assert led[-1] == (False, True)
         assert isinstance(one.running.exception(), Deposed)
+
+
+async def test_a_renewal_without_an_answer_is_logged_with_its_reason(
+    cluster: EmbeddedCluster, clock: ManualClock
+) -> None:
+    link = Link(cluster)
+    with capture_logs() as logs:
+        async with candidates(Process("one", link, clock)):
+            link.hang()
+            await clock.run_for(20 * SECOND)
+
+    missed = [log["error"] for log in logs if log["event"] == "leader.not_renewed"]
+    assert missed
+    assert all("nothing came within" in error for error in missed)
 
 
 async def test_short_outage_deposes_no_one(cluster: EmbeddedCluster, clock: ManualClock) -> None:

@@ -130,7 +130,7 @@ class IncidentStore:
                 except Unusable:
                     raise
                 except (ClusterError, TimeoutError) as error:
-                    log.warning("incident.not_stored", incident=entry.key, error=str(error) or "no answer")
+                    log.warning("incident.not_stored", incident=entry.key, error=str(error))
                 after(entry)
 
         await asyncio.gather(*(work() for _ in range(WRITES)))

@@ -109,7 +109,7 @@ class Live:
                 try:
                     records = await within(self._clock, INCIDENTS_EVERY, read())
                 except (ClusterError, TimeoutError) as error:
-                    log.info("page.incidents_not_read", error=str(error) or "no answer")
+                    log.info("page.incidents_not_read", error=str(error))
                 else:
                     fleet.incidents = [each for each in records if each.spec.resolved is None]
                     self._wake.set()

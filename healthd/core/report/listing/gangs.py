@@ -47,7 +47,7 @@ class GangState(StrEnum):
     GAVE_UP = "gave up"
     """Its recovery gave up: it stays stopped until a person starts it again."""
     STOPPED = "stopped"
-    """healthd stopped it, and the recovery that would start it again is gone."""
+    """healthd stopped it, and no recovery will start it again: the one that stopped it left it so, or is gone."""
     FAILED = "failed"
     RESTARTING = "restarting"
     STARTING = "starting"
@@ -140,7 +140,19 @@ def state_of(root: Root, active: Recovery | None, running: int, own: Sequence[Re
 def _why_stopped(root: Root, own: Sequence[Recovery]) -> GangState:
     if given_up_by(root, own):
         return GangState.GAVE_UP
-    return GangState.STOPPED if left_stopped(root, [each.metadata.name for each in own]) else GangState.SUSPENDED
+    return GangState.STOPPED if _left_stopped(root, own) else GangState.SUSPENDED
+
+
+def _left_stopped(root: Root, own: Sequence[Recovery]) -> str:
+    """Why it stays as a recovery of healthd's has stopped it; empty when its user stopped or changed it."""
+    if gone := left_stopped(root, [each.metadata.name for each in own]):
+        return gone
+    if not root.suspended or root.edited_since_stop:
+        return ""
+    by = next((each for each in own if each.metadata.name == root.stopped_by), None)
+    if by is None or by.status.phase is not Phase.SUPERSEDED:
+        return ""
+    return f"recovery {by.metadata.name} stopped it, and does not start it: {by.status.message}"
 
 
 def in_order(rows: Iterable[GangRow]) -> list[GangRow]:
@@ -171,12 +183,13 @@ def _message(root: Root, active: Recovery | None, stake: Stake | None, own: Sequ
         return root.invalid[0]
     if active is not None:
         return f"{active.status.phase}: {active.status.message}" if active.status.message else active.status.phase
-    if left := left_stopped(root, [each.metadata.name for each in own]):
+    if left := _left_stopped(root, own):
         return left
     if (given_up := given_up_by(root, own)) is not None:
         return given_up.status.message
     if root.suspended and root.ending is RootOutcome.NOT_ENDED:
-        return root.unadmitted or "its user stopped it"
+        by_user = "its user changed it while it was stopped" if root.stopped_by else "its user stopped it"
+        return root.unadmitted or by_user
     if (silence := open_silence(root, now)) is not None:
         return f"hangs: no rank has worked since {silence.since:%Y-%m-%d %H:%M:%S} UTC"
     if slow := open_stragglers(root, now):

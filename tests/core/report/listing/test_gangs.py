@@ -42,6 +42,10 @@ def row(*recoveries: Recovery, running: int = 2, **root: Any) -> GangRow:
         (row(a_recovery_in(Phase.GAVE_UP), running=0, **STOPPED), GangState.GAVE_UP),
         (row(a_recovery_in(Phase.GAVE_UP), running=0, suspended=True), GangState.SUSPENDED),
         (row(a_recovery_in(Phase.GAVE_UP)), GangState.RUNNING),
+        (row(a_recovery_in(Phase.SUPERSEDED), running=0, **STOPPED), GangState.STOPPED),
+        (row(a_recovery_in(Phase.SUPERSEDED), running=0, edited_since_stop=True, **STOPPED), GangState.SUSPENDED),
+        (row(a_recovery_in(Phase.SUPERSEDED), running=0, suspended=True), GangState.SUSPENDED),
+        (row(a_recovery_in(Phase.SUPERSEDED)), GangState.RUNNING),
         (row(running=0, suspended=True), GangState.SUSPENDED),
         (row(ending=RootOutcome.COMPLETE), GangState.COMPLETE),
         (row(ending=RootOutcome.FAILED), GangState.FAILED),
@@ -103,6 +107,12 @@ def test_the_message_says_why_a_gang_is_stopped() -> None:
 
     assert given_up.message == "3 restarts brought nothing"
     assert row(running=0, suspended=True).message == "its user stopped it"
+    switched_off = a_recovery_in(Phase.SUPERSEDED, message="restarts of the gang were switched off; it stays stopped")
+    assert row(switched_off, running=0, **STOPPED).message == (
+        f"recovery {switched_off.metadata.name} stopped it, and does not start it: {switched_off.status.message}"
+    )
+    edited = row(switched_off, running=0, edited_since_stop=True, **STOPPED)
+    assert edited.message == "its user changed it while it was stopped"
     assert row(running=0, suspended=True, unadmitted="its queue is full").message == "its queue is full"
 
 
