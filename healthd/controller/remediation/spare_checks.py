@@ -24,6 +24,7 @@ from healthd.controller.remediation.observer import Observer
 from healthd.controller.remediation.records import write_record
 from healthd.controller.remediation.requests import CannotAsk, Requests, Subject
 from healthd.core.api import Node, NodeHealth, NodeRemediation, NodeRemediationStatus, Pod
+from healthd.core.api.kubernetes.gpu_names import GPU_RESOURCE
 from healthd.core.api.names import ANNOTATION_FAILED_CHECK
 from healthd.core.api.remediations import SpareCheckOutcome
 from healthd.core.config import Config
@@ -32,7 +33,7 @@ from healthd.core.phrases import some
 from healthd.core.recovery.gang import LastCheck
 from healthd.core.recovery.nodes.wanted_spares import needs_a_spare, wanted_spares
 from healthd.core.remediation.actions import DeleteCheck, StartCheck
-from healthd.core.remediation.node_check import RESOURCE, checked_attempt, leftovers_of, running_spare_check, spare_seen
+from healthd.core.remediation.node_check import checked_attempt, leftovers_of, running_spare_check, spare_seen
 from healthd.core.remediation.occupants import users_of
 from healthd.core.remediation.situation import Decision
 from healthd.core.remediation.spare_checks import SpareSituation, begun, followed, reported, taken_out
@@ -303,7 +304,7 @@ class SpareChecks:
             plan=plan,
             seen=spare_seen(pods, node, check, plan.gpus),
             pods=leftovers_of(pods, node, checked_attempt(status)),
-            users=users_of(pods, RESOURCE),
+            users=users_of(pods, GPU_RESOURCE),
             policy=self._policy,
             now=self._clock.now(),
         )

@@ -17,6 +17,7 @@ from healthd.core.accounting.recoveries import WAITING, Saving, enter, verified
 from healthd.core.accounting.timeline import extend, milliseconds
 from healthd.core.api import Pod, Recovery
 from healthd.core.api.gpu_time import GangState, GpuTime, LossCause, Part
+from healthd.core.api.kubernetes.gpu_names import MIG_RESOURCES
 from healthd.core.api.model import ENDED
 from healthd.core.checkpoint.precheck import usual_interval
 from healthd.core.recovery.gang import GangView, Root, RootOutcome, members, with_seats
@@ -124,7 +125,7 @@ def gpus_of_pod(pod: Pod) -> int:
 
 
 def _is_gpu(resource: str) -> bool:
-    return resource.endswith(".com/gpu") or resource.startswith("nvidia.com/mig-")
+    return resource.endswith(".com/gpu") or resource.startswith(MIG_RESOURCES)
 
 
 def _begun(root: Root, view: GangView, now: datetime) -> GpuTime | None:

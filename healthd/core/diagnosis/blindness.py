@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from healthd.core.api import Node
+from healthd.core.api.kubernetes.gpu_names import GPU_PREFIXES, LABEL_GPU_COUNT
 from healthd.core.config import ProbesPolicy
 from healthd.core.diagnosis.readings import Sample
 
@@ -30,8 +31,6 @@ PATIENCE = timedelta(minutes=1)
 _BUS = "pcie"
 _OURS = frozenset({"nvidia", "none"})
 """Drivers of GPUs on the bus that NVML should list. Other drivers, such as vfio-pci, hold GPUs for virtual machines."""
-_GPU_LABEL = "nvidia.com/gpu.count"
-GPU_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +96,12 @@ class Sources:
 
     def ingest_node(self, node: Node) -> None:
         """Read from the node's labels and resources whether it should have GPUs."""
-        labelled = node.metadata.labels.get(_GPU_LABEL, "0")
+        labelled = node.metadata.labels.get(LABEL_GPU_COUNT, "0")
         has_some = labelled.isdecimal() and labelled.strip("0") != ""
         offered = [
-            name for name, amount in node.status.capacity.items() if name.startswith(GPU_RESOURCES) and amount != "0"
+            name for name, amount in node.status.capacity.items() if name.startswith(GPU_PREFIXES) and amount != "0"
         ]
-        self._expect_gpus("labels", has_some, f"the node's label {_GPU_LABEL} is {labelled}")
+        self._expect_gpus("labels", has_some, f"the node's label {LABEL_GPU_COUNT} is {labelled}")
         self._expect_gpus("resources", bool(offered), f"the node offers {', '.join(sorted(offered))}")
 
     def settle(self) -> None:

@@ -11,12 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from healthd.core.api import MachineHistory, Node, NodeHealthStatus
+from healthd.core.api.kubernetes.gpu_names import GPU_RESOURCE, LABEL_GPU_COUNT, LABEL_GPU_PRODUCT, LABEL_GPU_REPLICAS
 from healthd.core.untrusted import number_or
 
-_COUNT = "nvidia.com/gpu.count"
-_PRODUCT = "nvidia.com/gpu.product"
-_REPLICAS = "nvidia.com/gpu.replicas"
-_RESOURCE = "nvidia.com/gpu"
 MOST_GPUS = 1024
 """A larger number on a node is an error of its author."""
 _NOTHING_SEEN = NodeHealthStatus()
@@ -65,14 +62,14 @@ def expected_devices(
 def _offered(node: Node) -> list[ExpectedCount | None]:
     """From labels and resources. They count slices and not GPUs where MIG is on, so there they say nothing."""
     labels = node.metadata.labels
-    if "-MIG-" in labels.get(_PRODUCT, ""):
+    if "-MIG-" in labels.get(LABEL_GPU_PRODUCT, ""):
         return []
-    labelled = number_or(labels.get(_COUNT, ""), 0, most=MOST_GPUS)
-    shares = max(1, number_or(labels.get(_REPLICAS, ""), 1, most=MOST_GPUS))
-    offers = number_or(node.status.allocatable.get(_RESOURCE, ""), 0, most=MOST_GPUS * MOST_GPUS) // shares
+    labelled = number_or(labels.get(LABEL_GPU_COUNT, ""), 0, most=MOST_GPUS)
+    shares = max(1, number_or(labels.get(LABEL_GPU_REPLICAS, ""), 1, most=MOST_GPUS))
+    offers = number_or(node.status.allocatable.get(GPU_RESOURCE, ""), 0, most=MOST_GPUS * MOST_GPUS) // shares
     return [
-        _count(labelled, f"its label {_COUNT} is {labelled}"),
-        _count(offers, f"it offers {offers} {_RESOURCE}"),
+        _count(labelled, f"its label {LABEL_GPU_COUNT} is {labelled}"),
+        _count(offers, f"it offers {offers} {GPU_RESOURCE}"),
     ]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from healthd.core.api import Node, Pod
+from healthd.core.api.kubernetes.gpu_names import GPU_PREFIXES
 from healthd.core.api.kubernetes.pods import Container
-from healthd.core.diagnosis.blindness import GPU_RESOURCES
 from healthd.core.untrusted import number_or
 
 
@@ -27,6 +27,6 @@ def amount_of(resource: str, pod: Pod) -> int:
 
 def has_all_gpus(pod: Pod, node: Node) -> bool:
     """Whether no other pod can have a GPU of its *node*."""
-    offered = {name: amount for name, amount in node.status.capacity.items() if name.startswith(GPU_RESOURCES)}
+    offered = {name: amount for name, amount in node.status.capacity.items() if name.startswith(GPU_PREFIXES)}
     there = {name: number_or(amount, 0) for name, amount in offered.items() if amount != "0"}
     return bool(there) and all(0 < number <= amount_of(name, pod) for name, number in there.items())

@@ -24,6 +24,7 @@ from healthd.core.api import (
     PodManifest,
     Terminated,
 )
+from healthd.core.api.kubernetes.gpu_names import GPU_RESOURCE, LABEL_GPU_PRODUCT, LABEL_GPU_REPLICAS, MIG_RESOURCES
 from healthd.core.api.remediations import NodePhase, NodeRemediationStatus, RungAttempt, SpareCheck
 from healthd.core.config.remediation import RemediationPolicy
 from healthd.core.node.check_pods import LABEL_CHECK, NAMESPACE, is_check
@@ -34,7 +35,6 @@ from healthd.core.remediation.situation import CheckLeftover, CheckPlan, CheckSe
 from healthd.core.untrusted import number_or
 
 CONTAINER = "check"
-RESOURCE = "nvidia.com/gpu"
 NOT_SEEN = ("nics", "rdma-loopback")
 """Checks that would fail in a pod without the network of the host. The agent watches the ports."""
 TERMINATION_LOG = "/dev/termination-log"
@@ -43,9 +43,6 @@ OF_A_SPARE = 0
 _LONGEST_NAME = 63
 """Characters of the name of a pod that is also its host name."""
 _LONGEST_REASON = 500
-_SHARED = "nvidia.com/gpu.replicas"
-_PRODUCT = "nvidia.com/gpu.product"
-_SLICE = "nvidia.com/mig-"
 _ENDED = frozenset({"Succeeded", "Failed"})
 _MARGIN = timedelta(seconds=30)
 """The check ends by itself so long before its pod is ended, so that it can say what it found."""
@@ -68,20 +65,20 @@ def plan_of(
 def _lacks(node: Node) -> str:
     """What keeps a pod from being given whole GPUs, all of them."""
     offers, labels = node.status.allocatable, node.metadata.labels
-    slices = any(name.startswith(_SLICE) and number_or(count, 0) for name, count in offers.items())
-    if slices or "-MIG-" in labels.get(_PRODUCT, ""):
+    slices = any(name.startswith(MIG_RESOURCES) and number_or(count, 0) for name, count in offers.items())
+    if slices or "-MIG-" in labels.get(LABEL_GPU_PRODUCT, ""):
         return "its GPUs are partitioned (MIG)"
-    if number_or(labels.get(_SHARED, ""), 1) > 1:
-        return f"its GPUs are shared ({_SHARED})"
-    return "" if RESOURCE in offers else f"it offers no {RESOURCE}"
+    if number_or(labels.get(LABEL_GPU_REPLICAS, ""), 1) > 1:
+        return f"its GPUs are shared ({LABEL_GPU_REPLICAS})"
+    return "" if GPU_RESOURCE in offers else f"it offers no {GPU_RESOURCE}"
 
 
 def _waits_for(node: Node, gpus: int) -> str:
     """After a boot the driver and the device plugin need minutes; a pod that comes before them is refused."""
     if not any(each.type == "Ready" and each.status == "True" for each in node.status.conditions):
         return "the Node to be ready"
-    offered = number_or(node.status.allocatable.get(RESOURCE, ""), 0)
-    return f"{gpus} {RESOURCE}; the Node offers {offered}" if offered < gpus else ""
+    offered = number_or(node.status.allocatable.get(GPU_RESOURCE, ""), 0)
+    return f"{gpus} {GPU_RESOURCE}; the Node offers {offered}" if offered < gpus else ""
 
 
 def checked_attempt(status: NodeRemediationStatus) -> RungAttempt | None:
@@ -162,7 +159,7 @@ def _container(order: CheckOrder) -> dict[str, Any]:
         },
         "resources": {
             "requests": {"cpu": "1", "memory": "2Gi"},
-            "limits": {"memory": "16Gi", RESOURCE: str(order.gpus)},
+            "limits": {"memory": "16Gi", GPU_RESOURCE: str(order.gpus)},
         },
     }
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from healthd.core.api import Node, NodeHealth
+from healthd.core.api.kubernetes.gpu_names import GPU_RESOURCE, LABEL_GPU_PRODUCT
 from healthd.core.api.model import Verdict
 from healthd.core.api.names import ANNOTATION_CLAIM, ANNOTATION_FAILED_CHECK, LABEL_SPARE
 from healthd.core.api.remediations import NodePhase, NodeRemediationStatus, SpareCheck, SpareCheckOutcome
@@ -25,7 +26,6 @@ from healthd.core.diagnosis.readings import NODE
 from healthd.core.diagnosis.signals.spare_check import SPARE_CHECK_FAILED
 from healthd.core.node.failed_check import written
 from healthd.core.node.quarantine import read_record, repaired_at
-from healthd.core.remediation.node_check import RESOURCE
 from healthd.core.remediation.owners import other_remediator
 from healthd.core.remediation.person import persons_word, retry_at
 from healthd.core.remediation.situation import PersonsWord
@@ -34,7 +34,6 @@ AGAIN = timedelta(minutes=10)
 """After a check that was ended for something else: the spare may be idle again soon, and taken again."""
 FINDING = f"{NODE}/{SPARE_CHECK_FAILED.name}"
 """What the agent of a spare makes of the note that it failed its check."""
-_PRODUCT = "nvidia.com/gpu.product"
 _AT_REST = frozenset({NodePhase.IN_SERVICE, NodePhase.PROBATION})
 _CONCLUSIVE = frozenset({SpareCheckOutcome.PASSED, SpareCheckOutcome.FAILED})
 
@@ -70,7 +69,7 @@ class Spare:
     @property
     def kind(self) -> tuple[str, str]:
         """Its hardware, as far as a check may depend on it."""
-        return self.node.metadata.labels.get(_PRODUCT, ""), self.node.status.capacity.get(RESOURCE, "")
+        return self.node.metadata.labels.get(LABEL_GPU_PRODUCT, ""), self.node.status.capacity.get(GPU_RESOURCE, "")
 
 
 def is_idle_spare(node: Node) -> bool:

@@ -23,12 +23,12 @@ from healthd.core.api import (
     ObjectMeta,
     Taint,
 )
+from healthd.core.api.kubernetes.gpu_names import GPU_RESOURCE
 from healthd.core.patches import diff
 from healthd.local.processes.pods import with_condition
 
 ANNOTATION_DEVICES = "healthd.dev/devices"
 """On a slot: JSON list of `Device`, the GPUs of this slot."""
-GPU = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ def keep_places(slots: Sequence[Slot], nodes: Sequence[Node]) -> list[Slot]:
 
 def status_of(node: Node, slot: Slot, boot_id: str, now: datetime) -> NodeStatus:
     """What the slot reports of itself. Conditions of other writers stay."""
-    gpus = {GPU: str(len(slot.devices))} if slot.devices else {}
+    gpus = {GPU_RESOURCE: str(len(slot.devices))} if slot.devices else {}
     ready = Condition(type="Ready", status="True", reason="SlotReady", message="this machine is up")
     return NodeStatus(
         conditions=with_condition(node.status.conditions, ready, now),
