@@ -13,8 +13,8 @@ from healthd.core.report.activity_text import activity_lines
 from healthd.local.hang.record import HangRecord, picture_of, record_lines
 
 NO_PICTURE = (
-    "no picture of a hang is kept for this. It is kept for the last hang that `healthd run` saw by the rhythm of its "
-    "ranks: name the run"
+    "no picture of a hang is kept for this. One is kept for the last hang that `healthd run` saw by the rhythm of the "
+    "ranks of a run: `healthd explain --name RUN --svg FILE`"
 )
 
 

@@ -15,7 +15,7 @@ from healthd.core.config.alerts import AlertsPolicy, SinkKind, SinkPolicy, TeamP
 from healthd.core.config.base import Policy
 from healthd.core.config.breaker import BreakerPolicy
 from healthd.core.config.checkpoints import CheckpointsPolicy, PrecheckPolicy
-from healthd.core.config.durations import format_duration, parse_duration
+from healthd.core.config.durations import format_duration, parse_duration, short_duration
 from healthd.core.config.gang_kinds import GangsPolicy, KindDescription, PodsDescription, Trap
 from healthd.core.config.gangs import HangPolicy, RecoveryPolicy, StartFresh
 from healthd.core.config.heartbeat import HeartbeatMethod, HeartbeatPolicy
@@ -65,6 +65,7 @@ __all__ = [
     "WebPolicy",
     "format_duration",
     "parse_duration",
+    "short_duration",
 ]
 
 

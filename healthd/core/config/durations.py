@@ -36,3 +36,10 @@ def format_duration(duration: timedelta) -> str:
         if number:
             parts.append(f"{number}{unit}")
     return "".join(parts) or "0s"
+
+
+def short_duration(duration: timedelta) -> str:
+    """A duration as kubectl prints ages: to the second, `2m13s`; below 10 s with one decimal, `4.6s`."""
+    if duration >= timedelta(seconds=10):
+        return format_duration(duration - duration % timedelta(seconds=1))
+    return f"{max(0.0, duration // timedelta(milliseconds=100) / 10):g}s"

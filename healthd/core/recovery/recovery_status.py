@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from healthd.core.api import (
     RecoveryStatus,
 )
 from healthd.core.api.model import ENDED, Phase
-from healthd.core.config import format_duration
+from healthd.core.config import short_duration
 from healthd.core.recovery.hangs.suspicion import suspected_nodes
 from healthd.core.recovery.nodes.spares import NO_NODE, reservation
 from healthd.core.recovery.situation import step_text
@@ -65,8 +65,8 @@ def dressed(recovery: Recovery, status: RecoveryStatus, now: datetime) -> Recove
         resumes_from=step_text(status.checkpoint) if status.checkpoint else "",
         ended_at=ended_at,
         running_since=running,
-        running_after=_took(running - began) if running and began else "",
-        took=_took(ended_at - began) if ended_at and began else "",
+        running_after=short_duration(running - began) if running and began else "",
+        took=short_duration(ended_at - began) if ended_at and began else "",
         conditions=_conditions(recovery.status.conditions, status, now),
     )
 
@@ -150,13 +150,6 @@ def blamed(status: RecoveryStatus) -> list[str]:
 def _bad_nodes(status: RecoveryStatus) -> str:
     first, more = blamed(status)[:2], len(blamed(status)) - 2
     return ", ".join(first) + (f" and {more} more" if more > 0 else "")
-
-
-def _took(duration: timedelta) -> str:
-    """A duration as kubectl prints ages: to the second, `2m13s`; below 10 s with one decimal, `4.6s`."""
-    if duration >= timedelta(seconds=10):
-        return format_duration(duration - duration % timedelta(seconds=1))
-    return f"{max(0.0, duration // timedelta(milliseconds=100) / 10):g}s"
 
 
 def _conditions(before: Sequence[Condition], status: RecoveryStatus, now: datetime) -> list[Condition]:

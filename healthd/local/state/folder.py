@@ -17,9 +17,13 @@ class AlreadyRunning(Exception):
 
 
 def runs_dir(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder with one folder per run: below `$XDG_STATE_HOME`, or `~/.local/state`."""
-    base = environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "healthd"
+    """
+    The folder with one folder per run: below `$XDG_STATE_HOME`, or `~/.local/state`.
+
+    A relative path is ignored, as the XDG Base Directory Specification asks for: each directory would have other runs.
+    """
+    base = Path(environment.get("XDG_STATE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".local" / "state") / "healthd"
 
 
 def database(state: Path) -> Path:

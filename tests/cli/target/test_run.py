@@ -93,6 +93,7 @@ def test_without_any_run_the_place_is_named(tmp_path: Path) -> None:
 def test_runs_are_kept_in_the_users_own_folder() -> None:
     assert runs_dir({"XDG_STATE_HOME": "/state"}) == Path("/state/healthd")
     assert runs_dir({}) == Path.home() / ".local/state/healthd"
+    assert runs_dir({"XDG_STATE_HOME": "state"}) == Path.home() / ".local/state/healthd"
 
 
 @pytest.mark.parametrize(("text", "name"), [("My Run_2", "my-run-2"), ("-x-", "x"), ("a" * 39 + "-bc", "a" * 39)])

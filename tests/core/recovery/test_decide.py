@@ -453,18 +453,19 @@ LONG_AFTER = START + POLICY.confirm_after
 
 
 def test_a_gang_that_saves_nothing_has_recovered_when_it_still_shows_life_after_a_while() -> None:
-    decision = decided(a_recovery_in(Phase.CONFIRMING), a_root(attempt=1), pods=RUNNING, last_activity=LONG_AFTER)
+    seen_at = LONG_AFTER + timedelta(milliseconds=10)
+    decision = decided(a_recovery_in(Phase.CONFIRMING), a_root(attempt=1), pods=RUNNING, last_activity=seen_at)
 
     assert entered(decision) == (
         Phase.RECOVERED,
-        "every member runs and shows life after 0:10:00; no new step was seen yet",
+        "every member runs and shows life after 10m; no new step was seen yet",
     )
 
 
 @pytest.mark.parametrize(
     ("root", "view"),
     [
-        pytest.param({}, {"last_activity": None}, id="nobody can tell"),
+        pytest.param({}, {"last_activity": None}, id="it is not known"),
         pytest.param({}, {"last_activity": START + timedelta(minutes=9)}, id="no sign of life at the end"),
         pytest.param({}, {"pods": RUNNING[:1]}, id="a member is missing"),
         pytest.param({"progress": Progress(step=7, intervals=[60.0])}, {}, id="its rhythm is known"),

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from healthd.core.api import Attempt, Cause, ChosenCheckpoint, ContainerState
 from healthd.core.api.model import CauseKind, Phase
+from healthd.core.config import short_duration
 from healthd.core.recovery.actions import ClaimSpare, StartGang
 from healthd.core.recovery.faults import could_not_write, ran
 from healthd.core.recovery.gang import StartHint, index_of, is_terminal, members, with_seats
@@ -48,7 +49,7 @@ def starting(s: Situation) -> Decision:
     if waited >= deadline:
         cause = Cause(
             kind=CauseKind.SOFTWARE,
-            message=f"only {running} of {s.root.world} {s.terms.member}s ran after {waited}",
+            message=f"only {running} of {s.root.world} {s.terms.member}s ran after {short_duration(waited)}",
             at=s.now,
         )
         return _again(s, [cause])
@@ -202,7 +203,9 @@ def _confirming(s: Situation) -> Decision:
     if s.root.options.checkpoint:
         return _without_a_step(s) or Decision(reason=f"waiting for a checkpoint beyond {step_text(resumed)}")
     if waited >= s.policy.confirm_after:
-        return s.enter(Phase.RECOVERED, f"every {s.terms.member} has run for {waited}; its steps cannot be seen")
+        return s.enter(
+            Phase.RECOVERED, f"every {s.terms.member} has run for {short_duration(waited)}; its steps cannot be seen"
+        )
     return Decision(reason="waiting for sustained activity", recheck=s.policy.confirm_after - waited)
 
 
@@ -238,7 +241,8 @@ def _without_a_step(s: Situation) -> Decision | None:
     if lived < s.policy.confirm_after:
         return None
     return s.enter(
-        Phase.RECOVERED, f"every {s.terms.member} runs and shows life after {lived}; no new step was seen yet"
+        Phase.RECOVERED,
+        f"every {s.terms.member} runs and shows life after {short_duration(lived)}; no new step was seen yet",
     )
 
 
