@@ -40,6 +40,8 @@ QUEUE = 1000
 BURST, EVERY = 50, timedelta(milliseconds=200)
 """Rate limit: so many Events at once, and after that one per interval: five per second."""
 RETRY = timedelta(seconds=2)
+SAID_AGAIN = timedelta(minutes=30)
+"""The same Event is repeated after so long: the API server forgets one after an hour, and what it is about may last."""
 
 
 class Announce(Protocol):
@@ -66,7 +68,7 @@ class Announcer:
     """
     Reports Events as *component* of the process *instance*. An `Announce`; the caller must also `run` it.
 
-    The same Event twice in a row about an object is sent once.
+    The same Event twice in a row about an object is sent once in `SAID_AGAIN`.
     """
 
     def __init__(self, cluster: Cluster, clock: Clock, *, component: str, instance: str, metrics: Metrics) -> None:
@@ -78,21 +80,27 @@ class Announcer:
         self._isolation = Isolation(metrics)
         self._queue: deque[PendingEvent] = deque()
         self._bell = asyncio.Event()
-        self._last: dict[str, tuple[str, str]] = {}
+        self._last: dict[str, PendingEvent] = {}
 
     def __call__(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
         """Put an Event into the queue."""
         key = about.uid or f"{about.kind}/{about.namespace}/{about.name}"
-        if self._last.get(key) == (reason, message):
+        pending = PendingEvent(about, kind, reason, message, self._clock.now())
+        if self._repeats_too_soon(key, pending):
             return
         if len(self._last) >= QUEUE:
             self._last.pop(next(iter(self._last)))
-        self._last[key] = (reason, message)
+        self._last[key] = pending
         if len(self._queue) >= QUEUE:
             self._queue.popleft()
             self._metrics.events_dropped.inc()
-        self._queue.append(PendingEvent(about, kind, reason, message, self._clock.now()))
+        self._queue.append(pending)
         self._bell.set()
+
+    def _repeats_too_soon(self, key: str, pending: PendingEvent) -> bool:
+        last = self._last.get(key)
+        is_same = last is not None and (last.reason, last.message) == (pending.reason, pending.message)
+        return last is not None and is_same and abs(pending.at - last.at) < SAID_AGAIN
 
     async def run(self) -> None:
         """Send the queued Events, until cancelled."""

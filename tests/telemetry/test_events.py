@@ -12,7 +12,18 @@ import pytest
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Forbidden, Unavailable
 from healthd.core.api import ObjectReference, Occurrence
-from healthd.telemetry.events import BURST, EVERY, LONGEST_MESSAGE, NORMAL, QUEUE, RETRY, WARNING, Announcer, about
+from healthd.telemetry.events import (
+    BURST,
+    EVERY,
+    LONGEST_MESSAGE,
+    NORMAL,
+    QUEUE,
+    RETRY,
+    SAID_AGAIN,
+    WARNING,
+    Announcer,
+    about,
+)
 from healthd.telemetry.metrics import Metrics
 from tests.builders import a_node, a_recovery
 from tests.fakes import ManualClock, counting_uids, settle
@@ -97,6 +108,17 @@ async def test_the_same_twice_in_a_row_is_reported_once(announcing: RunningAnnou
     await settle()
 
     assert sorted(event.message for event in await announcing.server.reported()) == ["no checkpoint", "no spare"]
+
+
+async def test_what_lasts_is_reported_again_before_the_api_server_has_forgotten_it(
+    announcing: RunningAnnouncer,
+) -> None:
+    for _ in range(3):
+        announcing.announcer(A_JOB, WARNING, "GangStuck", "a policy refuses it")
+        announcing.announcer(A_JOB, WARNING, "GangStuck", "a policy refuses it")
+        await announcing.clock.run_for(SAID_AGAIN)
+
+    assert len(await announcing.server.reported()) == 3
 
 
 async def test_a_flood_is_sent_slowly(announcing: RunningAnnouncer) -> None:

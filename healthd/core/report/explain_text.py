@@ -45,12 +45,14 @@ def explain_sections(
     option: str = "",
     is_attended: bool = True,
     way_out: str = "",
+    refusal: str = "",
 ) -> list[Section]:
     """
     The whole text of *explanation*. No line is longer than *width*, except for a single word that is longer. *option*
     is the one by which commands find the run, if it is one. *is_attended*: a healthd runs that goes on with it.
-    *way_out*: what a person can do about what it waits for.
+    *way_out*: what a person can do about what it waits for. *refusal*: what was refused last in its present phase.
     """
+    now = _now(explanation, terms, option, is_attended, way_out, refusal)
     parts = [
         Section(_headline(explanation, terms), []),
         Section(
@@ -59,10 +61,7 @@ def explain_sections(
         Section("Decision", [line for reason in _decision(explanation, terms) for line in wrap(reason, width)]),
         Section("Acts", _acts(explanation, width)),
         Section("Proof", [line for proof in _proof(explanation, terms) for line in wrap(proof, width)]),
-        Section(
-            "Now",
-            [line for left in _now(explanation, terms, option, is_attended, way_out) for line in wrap(left, width)],
-        ),
+        Section("Now", [line for left in now for line in wrap(left, width)]),
         *([next_fault(explanation.at_stake, width, terms)] if explanation.at_stake else []),
     ]
     return [part for part in parts if part.lines or part is parts[0]]
@@ -353,9 +352,16 @@ def _proof(explanation: Explanation, terms: Terms) -> Iterator[str]:
 
 
 def _now(
-    explanation: Explanation, terms: Terms, option: str = "", is_attended: bool = True, way_out: str = ""
+    explanation: Explanation,
+    terms: Terms,
+    option: str = "",
+    is_attended: bool = True,
+    way_out: str = "",
+    refusal: str = "",
 ) -> Iterator[str]:
     yield _left(explanation, terms) if is_attended or explanation.phase in ENDED else UNATTENDED
+    if refusal and explanation.phase not in ENDED:
+        yield f"something was refused, and is tried again: {refusal}"
     if way_out and explanation.phase is Phase.HELD:
         yield f"what to do: {way_out[0].lower()}{way_out[1:]}"
     refused = explanation.held_in is Phase.DETECTED

@@ -22,6 +22,7 @@ from healthd.cli.errors import UserError
 from healthd.cli.explain_hang import lines_of_hang, write_svg
 from healthd.cli.listing import read_recoveries
 from healthd.cli.quiet_ranks import lines_of_ranks, read_quiet_ranks
+from healthd.cli.refusals import read_refusal
 from healthd.cli.target.gang import gang_named, gang_of
 from healthd.cli.target.run import known_runs
 from healthd.cli.target.target import Target, add_target_arguments, open_target
@@ -88,6 +89,8 @@ class Recorded(NamedTuple):
     """What each rank does, by the agents of a cluster, while the gang hangs. Empty: it does not, or it is a run."""
     stragglers: list[str]
     """The ranks that the others waited for. Empty beside an older recovery."""
+    refusal: str = ""
+    """What the Events of a cluster say that its newest step was refused for. Empty: nothing, or it has ended."""
 
     @property
     def terms(self) -> Terms:
@@ -154,6 +157,7 @@ def _of_recovery(recovery: Recovery, recorded: Recorded, width: int) -> list[Sec
         option=recorded.option,
         is_attended=recorded.is_attended,
         way_out=_way_out(recovery, recorded),
+        refusal=recorded.refusal,
     )
     return [
         *_with_hang(sections, recorded, width),
@@ -183,6 +187,7 @@ async def _read(args: argparse.Namespace) -> Recorded:
         health = {name: given for name in names if (given := await _get(found.cluster, NodeHealth, name))}
         notes = await _notes(gang, found) if gang and found.state is not None else {}
         ranks = await read_quiet_ranks(gang, found, SystemClock().now()) if gang and found.state is None else []
+        refusal = await read_refusal(chosen[0], found) if args.recovery and chosen and found.state is None else ""
     stake = _stake(gang, chosen, known) if gang else None
     lines = _gpu_time(gang, chosen, known) if gang else []
     is_newest = gang is not None and _is_newest(gang, chosen, known)
@@ -190,7 +195,7 @@ async def _read(args: argparse.Namespace) -> Recorded:
     hang = record_of(notes, gang.silence) if gang else None
     stragglers = straggler_lines(gang.stragglers) if gang and is_newest else []
     return Recorded(
-        found.name, found.state, chosen, nodes, health, gang, stake, lines, silence, hang, ranks, stragglers
+        found.name, found.state, chosen, nodes, health, gang, stake, lines, silence, hang, ranks, stragglers, refusal
     )
 
 
