@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     if args.metrics:
         config = target_cluster.serving_at(config, args.metrics)
     configure(config.log.format, config.log.level, sys.stderr)
+    _check_namespace(os.environ.get("POD_NAMESPACE", ""), config)
     try:
         asyncio.run(_run(config, args, SystemClock()))
     except (Unusable, AddressError, SinkError) as error:
@@ -72,6 +73,16 @@ def run(args: argparse.Namespace) -> int:
             raise
         raise UserError(str(unusable)) from None
     return 0
+
+
+def _check_namespace(own: str, config: Config) -> None:
+    """Elsewhere no admission policy limits what this controller may do, and its agents have no budget."""
+    usual = config.quarantine.namespace
+    if own and own != usual:
+        raise UserError(
+            f"this pod runs in the namespace {own}, and quarantine.namespace is {usual}: the admission policies name "
+            f"that one, and limit nothing in another. Install healthd in {usual}: no overlay may set its `namespace`"
+        )
 
 
 async def _run(config: Config, args: argparse.Namespace, clock: Clock) -> None:

@@ -11,11 +11,22 @@ from healthd.cli.commands import controller
 from healthd.cli.errors import UserError
 
 
+def started(*arguments: str) -> None:
+    parser = argparse.ArgumentParser()
+    controller.add_arguments(parser)
+    controller.run(parser.parse_args([*arguments]))
+
+
 def test_an_alert_service_without_what_its_kind_needs_is_refused_at_the_start(tmp_path: Path) -> None:
     file = tmp_path / "healthd.yaml"
     file.write_text("alerts:\n  sinks: [{name: oncall, kind: pagerduty}]\n")
-    parser = argparse.ArgumentParser()
-    controller.add_arguments(parser)
 
     with pytest.raises(UserError, match=r"alerts\.sinks"):
-        controller.run(parser.parse_args(["--config", str(file)]))
+        started("--config", str(file))
+
+
+def test_a_namespace_that_no_admission_policy_names_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POD_NAMESPACE", "ml-platform")
+
+    with pytest.raises(UserError, match=r"in the namespace ml-platform, and quarantine\.namespace is healthd-system"):
+        started()
