@@ -82,10 +82,11 @@ def _choose_checkpoint(
     """
     previous = s.view.previous
     seen = _furthest_step(s.root, s.recovery, previous)
-    vanished = [] if found or rejected else s.status.rejected
+    refused = [] if why_unread(s.root, rejected) else rejected  # a place that cannot be read is no checkpoint
+    vanished = [] if found or refused else s.status.rejected
     status = replace(
         s.status,
-        rejected=[*rejected, *vanished],
+        rejected=[*refused, *vanished],
         doubted=doubted(s.recovery, previous),
         step_at_fault=max([s.root.progress.step, *(r.step for r in rejected), found.step if found else seen]),
     )

@@ -250,6 +250,29 @@ def test_a_store_that_cannot_be_read_holds_the_gang_with_the_reason() -> None:
     assert "cannot be read: permission denied" in record.message
 
 
+@pytest.mark.parametrize("later", ["/right", ""], ids=["another place", "no place"])
+def test_a_place_that_could_not_be_read_is_no_checkpoint_that_has_vanished(later: str) -> None:
+    unread = decided(a_recovery_in(Phase.CHOOSING), error="permission denied").record
+    assert unread is not None
+    corrected = a_root(**STOPPED, options=GangOptions(restart=True, checkpoint=later))
+
+    record = decided(a_recovery_in(Phase.HELD, held_in=Phase.CHOOSING, rejected=unread.rejected), root=corrected).record
+
+    assert unread.rejected == []
+    assert record is not None
+    assert (record.phase, record.message) == (Phase.RESERVING, "a fresh start")
+
+
+def test_a_refused_checkpoint_is_remembered_while_its_place_cannot_be_read() -> None:
+    torn = RejectedCheckpoint(path="/torn", step=9, reason="it is torn")
+
+    record = decided(a_recovery_in(Phase.CHOOSING, rejected=[torn]), error="permission denied").record
+
+    assert record is not None
+    assert record.rejected == [torn]
+    assert "cannot be read: permission denied" in record.message
+
+
 def test_a_gang_without_a_location_waits_for_no_search() -> None:
     root = a_root(**STOPPED, options=GangOptions(restart=True))
 
