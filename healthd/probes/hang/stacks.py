@@ -32,7 +32,7 @@ def read_stack(
     pid: int, *, program: str = PROGRAM, deadline_s: float = DEADLINE_S, now: Callable[[], float] = time.monotonic
 ) -> Stack:
     """
-    What the main thread of process *pid* is doing. Takes at most *deadline_s*, with all attempts.
+    What process *pid* is doing, as `read_py_spy` says. Takes at most *deadline_s*, with all attempts.
 
     Raises CannotRead.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,20 @@ import pytest
 from healthd.local.processes.main_process import main_process
 from tests.procfs import a_stat_line
 
+WAIT4 = 61 if os.uname().machine == "x86_64" else 260
+READ = 0 if os.uname().machine == "x86_64" else 63
 
-def a_process(proc: Path, pid: int, parent: int, name: str, *children: int, ticks: int = 0) -> None:
+
+def a_process(
+    proc: Path, pid: int, parent: int, name: str, *children: int, ticks: int = 0, syscall: int | None = None
+) -> None:
     """As the kernel shows it."""
     folder = proc / str(pid) / "task" / str(pid)
     folder.mkdir(parents=True)
     (proc / str(pid) / "stat").write_text(a_stat_line(pid, name, parent=parent, ticks=ticks))
     (proc / str(pid) / "comm").write_text(f"{name}\n")
     (folder / "children").write_text(" ".join(map(str, children)))
+    (proc / str(pid) / "syscall").write_text("running\n" if syscall is None else f"{syscall} 0xffff 0x0 0x7ffd\n")
 
 
 @pytest.fixture
@@ -42,6 +49,25 @@ def test_shells_in_shells_are_followed(proc: Path) -> None:
 def test_a_program_that_is_no_shell_is_itself_whatever_works_below_it(proc: Path) -> None:
     a_process(proc, 60, 10, "python", 61, ticks=1)
     a_process(proc, 61, 60, "loader", ticks=900)
+    assert main_process(60, 10, proc=str(proc)) == 60
+
+
+def test_a_launcher_that_waits_for_its_child_is_followed(proc: Path) -> None:
+    a_process(proc, 60, 10, "python", 61, 62, ticks=10, syscall=WAIT4)
+    a_process(proc, 61, 60, "python", ticks=20)
+    a_process(proc, 62, 60, "python", ticks=900, syscall=READ)
+    assert main_process(60, 10, proc=str(proc)) == 62
+
+
+def test_a_trainer_that_waits_for_a_copy_which_it_started_is_itself(proc: Path) -> None:
+    a_process(proc, 60, 10, "python", 61, ticks=900, syscall=WAIT4)
+    a_process(proc, 61, 60, "rsync", ticks=100)
+    assert main_process(60, 10, proc=str(proc)) == 60
+
+
+def test_a_trainer_that_has_done_less_than_its_loader_and_waits_for_something_else_is_itself(proc: Path) -> None:
+    a_process(proc, 60, 10, "python", 61, ticks=10, syscall=READ)
+    a_process(proc, 61, 60, "python", ticks=900)
     assert main_process(60, 10, proc=str(proc)) == 60
 
 

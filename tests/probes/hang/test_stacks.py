@@ -20,6 +20,9 @@ from healthd.probes.errors import CannotRead
 from healthd.probes.hang.stacks import read_stack
 
 SITE = "/opt/venv/lib/python3.12/site-packages/"
+LIBRARY = "/usr/lib/python3.12/"
+OWN = ("main", "/home/u/job/train.py")
+BARRIER = ("barrier", SITE + "torch/distributed/distributed_c10d.py")
 
 
 def threads(*frames: tuple[str, str], pid: int = 7, name: str = "MainThread") -> bytes:
@@ -39,6 +42,13 @@ def threads(*frames: tuple[str, str], pid: int = 7, name: str = "MainThread") ->
     ).encode()
 
 
+def with_thread(main: list[tuple[str, str]], beside: list[tuple[str, str]]) -> bytes:
+    """The main thread, and one beside it."""
+    return json.dumps(
+        json.loads(threads(*main)) + json.loads(threads(*beside, pid=17, name="Thread-1 (save)"))
+    ).encode()
+
+
 class TestOutput:
     def test_the_main_thread_is_read_with_the_ends_of_its_paths(self) -> None:
         output = threads(
@@ -50,6 +60,40 @@ class TestOutput:
             Frame("main", "job/train.py", 3, is_own=True),
         )
         assert wait_of(stack) is not None
+
+    @pytest.mark.parametrize(
+        "waits_in",
+        [
+            [("Thread._wait_for_tstate_lock", LIBRARY + "threading.py"), ("Thread.join", LIBRARY + "threading.py")],
+            [("join", LIBRARY + "threading.py")],
+            [("_shutdown", LIBRARY + "threading.py")],
+            [("wait", LIBRARY + "threading.py"), ("Future.result", LIBRARY + "concurrent/futures/_base.py")],
+            [("wait", LIBRARY + "threading.py"), ("wait", LIBRARY + "concurrent/futures/_base.py")],
+        ],
+    )
+    def test_a_rank_that_waits_for_its_thread_in_a_collective_waits_for_others(
+        self, waits_in: list[tuple[str, str]]
+    ) -> None:
+        stack = read_py_spy(with_thread([*waits_in, OWN], [BARRIER, ("save", "/home/u/job/train.py")]), 7)
+        assert [frame.function for frame in stack.frames] == ["barrier", "save"]
+        assert wait_of(stack) is not None
+
+    def test_a_rank_that_waits_for_a_thread_which_waits_for_no_other_rank_does_not_wait_for_others(self) -> None:
+        joins = [("Thread.join", LIBRARY + "threading.py"), OWN]
+        stack = read_py_spy(with_thread(joins, [("Event.wait", LIBRARY + "threading.py")]), 7)
+        assert [frame.function for frame in stack.frames] == ["Thread.join", "main"]
+        assert wait_of(stack) is None
+
+    @pytest.mark.parametrize(
+        "does",
+        [("Event.wait", LIBRARY + "threading.py"), ("join", "/home/u/job/rows.py"), ("read", LIBRARY + "socket.py")],
+    )
+    def test_a_thread_in_a_collective_says_nothing_of_a_main_thread_that_does_not_wait_for_its_end(
+        self, does: tuple[str, str]
+    ) -> None:
+        stack = read_py_spy(with_thread([does, OWN], [BARRIER]), 7)
+        assert stack.frames[0].function == does[0]
+        assert wait_of(stack) is None
 
     @pytest.mark.parametrize(
         "path", ["/home/u/job/train.py", "train.py", "/opt/lib/python/rows.py", "/python3/main.py"]

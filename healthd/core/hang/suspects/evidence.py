@@ -89,7 +89,7 @@ class Activity(Struct, frozen=True):
 
 
 class Stack(Struct, frozen=True):
-    """Python functions of the main thread, the innermost first."""
+    """Python functions of the main thread, or of the one for which that waits, the innermost first."""
 
     frames: Annotated[tuple[Frame, ...], Meta(max_length=MOST_FRAMES)]
 

@@ -1,4 +1,4 @@
-"""Where in its program a rank is, by the stack of its main thread. Pure."""
+"""Where in its program a rank is, by its stack. Pure."""
 
 from __future__ import annotations
 

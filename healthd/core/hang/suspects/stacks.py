@@ -1,12 +1,14 @@
-"""The stack of a rank's main thread, from what `py-spy dump --json` prints. Pure."""
+"""The stack of the thread with which a rank waits, mostly the main one, from what `py-spy dump --json` prints. Pure."""
 
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 import msgspec
 
 from healthd.core.hang.suspects.evidence import MOST_FRAMES, Frame, Stack, bounded
+from healthd.core.hang.suspects.outliers import wait_of
 from healthd.core.untrusted import LARGEST_NUMBER
 
 _LIBRARY = re.compile(r".*/(?:(?:site|dist)-packages/|lib(?:64)?/(?=python3\.\d+t?/))")
@@ -15,6 +17,13 @@ _GENERATED = re.compile(r"<|.*/torchinductor_[^/]*/")
 """Code without a file (`<frozen runpy>`), and what torch.compile writes: it calls collectives itself."""
 _KEPT_PARTS = 2
 """Of the path of a file that is in no library."""
+_ENDS_OF_THREADS = {
+    ("threading.py", "join"),
+    ("threading.py", "_shutdown"),
+    ("concurrent/futures/_base.py", "result"),
+    ("concurrent/futures/_base.py", "wait"),
+}
+"""File and function of the standard library in which a thread waits for the work of another one of its process."""
 
 
 class _SpiedFrame(msgspec.Struct):
@@ -34,7 +43,10 @@ class NoStack(Exception):
 
 
 def read_py_spy(output: bytes, pid: int) -> Stack:
-    """The stack of the main thread of process *pid*. Raises NoStack."""
+    """
+    The stack of the main thread of process *pid*; while that waits for a thread to end that waits for other ranks,
+    as when it joins one that saves, the stack of this one. Raises NoStack.
+    """
     try:
         threads = msgspec.json.decode(output, type=list[_SpiedThread])
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -43,7 +55,25 @@ def read_py_spy(output: bytes, pid: int) -> Stack:
     main = main or next((thread for thread in threads if thread.thread_name == "MainThread"), None)
     if main is None or not main.frames:
         raise NoStack("py-spy saw no Python function in the main thread")
-    return Stack(tuple(_frame(each) for each in main.frames[:MOST_FRAMES]))
+    stack = _stack(main)
+    if _waits_for_a_thread(stack):
+        others = (_stack(thread) for thread in threads if thread is not main)
+        return next((other for other in others if wait_of(other) is not None), stack)
+    return stack
+
+
+def _stack(thread: _SpiedThread) -> Stack:
+    return Stack(tuple(_frame(each) for each in thread.frames[:MOST_FRAMES]))
+
+
+def _waits_for_a_thread(stack: Stack) -> bool:
+    inside = takewhile(lambda frame: not frame.is_own, stack.frames)
+    return any(_in_library(frame) in _ENDS_OF_THREADS for frame in inside)
+
+
+def _in_library(frame: Frame) -> tuple[str, str]:
+    """The file of *frame* below the folder of the standard library, and its function without its class."""
+    return frame.file.partition("/")[2], frame.function.rpartition(".")[2]
 
 
 def _frame(spied: _SpiedFrame) -> Frame:
