@@ -95,14 +95,16 @@ class PodGangAdapter(GangAdapter[PodGang]):
         pods = await plain_members(cluster, root)
         done = sum(pod.status.phase == "Succeeded" for pod in pods if attempt_of(pod) == root.attempt)
         names = {pod.metadata.name for pod in pods}
-        gone = tuple(name for name in root.seats if name not in names)
+        missing = [name for name in root.seats if name not in names]
+        taken = [why for name in missing if pods and (why := await _name_trouble(cluster, root, name))]
         is_gone = not pods and any(root.companions.values())
         ending = RootOutcome.COMPLETE if 0 < root.world <= done else RootOutcome.NOT_ENDED
         alone = () if root.queue else pods
         queued = tuple(dict.fromkeys(why for pod in alone for why in queue_trouble(pod.metadata)))
         by_airflow = {why for pod in pods for why in airflow_trouble(pod.metadata.labels)} if root.indexes else set()
-        invalid = (*root.invalid, *queued, *sorted(by_airflow))
-        return dataclasses.replace(root, ending=ending, deleting=root.deleting or is_gone, gone=gone, invalid=invalid)
+        invalid = (*root.invalid, *queued, *sorted(by_airflow), *taken)
+        deleting = root.deleting or is_gone
+        return dataclasses.replace(root, ending=ending, deleting=deleting, gone=tuple(missing), invalid=invalid)
 
     def root_name(self, pod: Pod) -> str | None:
         """The value of its label, when the pod has no controller."""
@@ -255,6 +257,23 @@ async def plain_members(cluster: Reader, root: Root) -> list[Pod]:
     return [pod for pod in listed.items if is_plain_member(pod)]
 
 
+async def _name_trouble(cluster: Reader, root: Root, name: str) -> str:
+    """
+    Why member *name*, which has no pod with the label, cannot be made: a pod that is no member has its name. Empty:
+    none has. A restart would stop the others, and then wait for that pod.
+    """
+    try:
+        pod = await cluster.get(Pod, name, root.ref.namespace)
+    except NotFound:
+        return ""
+    if is_plain_member(pod) and pod.metadata.labels[LABEL_GANG] == root.ref.name:
+        return ""  # it came after the list
+    if _is_going(pod):
+        return ""
+    label = f"{LABEL_GANG}={root.ref.name}"
+    return f"pod {name} has the name of a member and is none, which takes the label {label}: label it so, or delete it"
+
+
 async def _manifests(cluster: Reader, namespace: str, name: str) -> list[PodManifest]:
     """The manifests of a gang's pods, without pods that are being deleted."""
     listed = await cluster.list(PodManifest, namespace=namespace, labels={LABEL_GANG: name})
@@ -292,7 +311,8 @@ async def _make(cluster: Cluster, pod: PodManifest) -> ObjectMeta:
         raise Conflict(f"pod {meta.name} of an earlier attempt is still being deleted{kept}")
     mine = {key: there.annotations.get(key) for key in (ANNOTATION_ATTEMPT, ANNOTATION_MADE_BY)}
     if mine != {key: meta.annotations[key] for key in mine}:
-        raise Conflict(f"another pod is called {meta.name}")
+        why = "another pod is called so: see that it does not run for this gang, and delete it"
+        raise Conflict(f"pod {meta.name} cannot be made: {why}")
     return there
 
 

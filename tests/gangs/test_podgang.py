@@ -249,7 +249,7 @@ async def test_a_name_that_somebody_else_took_is_not_taken_for_ours(cluster: Emb
     stopped = await stop(cluster)
     await cluster.create(a_pod("rank-0", annotations={"healthd.dev/attempt": "3"}))
 
-    with pytest.raises(Conflict, match="another pod is called rank-0"):
+    with pytest.raises(Conflict, match="pod rank-0 cannot be made: another pod is called so"):
         await ADAPTER.start(cluster, stopped, a_hint())
 
 
@@ -351,3 +351,21 @@ async def test_one_member_that_is_gone_is_missed_and_all_of_them_are_their_users
     assert (root.gone, root.deleting) == ((), False)
     assert (one.gone, one.deleting) == (("rank-1",), False)
     assert (await found(cluster)).deleting
+
+
+@pytest.mark.parametrize("is_the_member", [True, False], ids=["the member without its label", "another pod"])
+async def test_a_gang_is_not_stopped_while_a_pod_that_is_no_member_has_the_name_of_one(
+    cluster: EmbeddedCluster, is_the_member: bool
+) -> None:
+    await make(cluster, "rank-0", "rank-1")
+    await discover(cluster)
+    if is_the_member:
+        await cluster.patch(Pod, "rank-1", {"metadata": {"labels": {"healthd.dev/gang": None}}}, namespace="default")
+    else:
+        await cluster.delete(Pod, "rank-1", namespace="default", grace_seconds=0)
+        await cluster.create(a_pod("rank-1"))
+    taken = await found(cluster)
+    await cluster.patch(Pod, "rank-1", {"metadata": {"labels": {"healthd.dev/gang": "train"}}}, namespace="default")
+
+    assert ["label it so, or delete it" in why for why in taken.invalid] == [True]
+    assert (await found(cluster)).invalid == ()
