@@ -6,10 +6,12 @@ import argparse
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from healthd.cli.errors import UserError
+from healthd.cli.listed import ListedObjects
 from healthd.cli.target.target import Target, add_target_arguments
 from healthd.cluster.port import ClusterError, Forbidden, NotFound
 from healthd.controller.cache.cluster_state import ClusterState
@@ -38,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser, examples: str) -> None:
 
 async def read_gangs(found: Target) -> ClusterState:
     """All gangs, pods and recoveries of the target. A kind that is missing or forbidden has none. Raises UserError."""
-    state = ClusterState(ALL)
+    state, objects = ClusterState(ALL), ListedObjects(found.cluster)
     recoveries = await read_recoveries(found)
     for recovery in recoveries:
         state.upsert(recovery)
@@ -46,10 +48,13 @@ async def read_gangs(found: Target) -> ClusterState:
         if kind in _NOT_LISTED:
             continue
         try:
-            listed = await found.cluster.list(kind, namespace=found.namespace, labels=labels)
+            listed = await objects.read(kind, found.namespace, labels)
         except (NotFound, Forbidden):
             continue
         state.replace(kind, listed.items, listed.resource_version)
+    for key, root in state.roots.items():
+        with suppress(ClusterError):  # what else says something about it may not be read: as it says itself, then
+            state.roots[key] = await ALL[root.ref.kind].complete(objects, root)
     return state
 
 

@@ -132,7 +132,7 @@ class Informers:
 
     def _informer_of(self, kind: type[Slim], labels: Labels | None) -> Informer:
         trim: Any = trimmed_pod if kind is Pod else trimmed_custom if issubclass(kind, CustomObject) else None
-        indexes = {label: partial(_label, label) for of, label in INDEXED if of is kind}
+        indexes = {label: partial(label_values, label) for of, label in INDEXED if of is kind}
         watched = Watched(kind=kind, labels=labels, indexes=indexes, trim=trim)
         unreadable: Callable[[Any], None] = lambda _: self._isolation.count("watch")  # noqa: E731
         informer = Informer(self._cluster, self._clock, [watched], unreadable, ends_with=absences(kind))
@@ -225,8 +225,8 @@ async def read_everything(
         cluster_state.replace(kind, listed.items, listed.resource_version)
 
 
-def _label(label: str, obj: Any) -> list[str]:
-    """Index value."""
+def label_values(label: str, obj: Any) -> list[str]:
+    """The values of *obj* in the index of a *label*."""
     return [obj.metadata.labels[label]] if label in obj.metadata.labels else []
 
 
