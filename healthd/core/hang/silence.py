@@ -247,7 +247,7 @@ class GangRhythm:
         since = self.silent_since
         if since is None:
             return None
-        if self._save_began is not None and self._saves < SAVES_KNOWN:
+        if self._save_began is not None and self._saves_known < SAVES_KNOWN:
             return None  # it may be a save, and too few are known
         allowed = self.least_allowed
         if not self._cannot_go_on:
@@ -269,6 +269,14 @@ class GangRhythm:
             is_start=self._is_start,
             worked=worked,
         )
+
+    @property
+    def _saves_known(self) -> int:
+        """
+        Saves that the gang came back from. Where it always writes much, as while its rhythm is that of a start, no save
+        is seen to end: then the changes of the folder count, of which one save makes two, when it begins and ends.
+        """
+        return max(self._saves, (self._changes - 1) // 2)
 
     @property
     def allowed(self) -> float:

@@ -251,6 +251,22 @@ def test_a_gang_that_saves_every_few_seconds_is_judged() -> None:
     assert after(gang.run(30, sleeps, saves_at=[0])) <= timedelta(seconds=15)
 
 
+@pytest.mark.parametrize("every", [6, 12])
+def test_a_gang_that_writes_more_than_its_young_rhythm_shows_and_saves_again_and_again_is_judged(every: int) -> None:
+    gang = trained(seconds=50, written=0.0)
+    gang.run(60, steps(written=20_000.0), saves_at=range(0, 60, every))
+
+    assert after(gang.run(30, sleeps, saves_at=[0])) <= timedelta(seconds=15)
+
+
+def test_one_slow_save_whose_folder_changes_twice_is_not_two_by_which_a_silence_is_judged() -> None:
+    gang = trained()
+    gang.run(30, writes, saves_at=[0, 29])
+    gang.run(1, writes)
+
+    assert gang.run(200, sleeps, saves_at=[0]) is None
+
+
 def test_a_silence_soon_after_a_save_that_all_came_back_from_is_no_save() -> None:
     gang = trained()
     gang.run(4, steps(), saves_at=[0])
