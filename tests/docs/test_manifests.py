@@ -49,7 +49,7 @@ async def test_the_doctor_has_nothing_against_it(kinds: ControlPlane, name: str)
         chart = await read_chart(cluster, parse_target(GANGS[name], namespace), None)
 
     # There is no healthd here.
-    installed = dataclasses.replace(chart, is_installed=True, hint_policy=HintPolicy.INSTALLED, rights={})
+    installed = dataclasses.replace(chart, is_installed=True, leases=None, hint_policy=HintPolicy.INSTALLED, rights={})
     remarks = examine(installed)
 
     assert [remark.what for remark in remarks if remark.level is not RemarkLevel.NOTE] == []

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from healthd.core.api import ObjectMeta, OwnerReference
+from healthd.core.api import Lease, ObjectMeta, OwnerReference
 from healthd.core.recovery.gang import Elastic, Root
 from healthd.core.report.doctor import Chart, HintPolicy, Remark, RemarkLevel, examine
 from healthd.gangs.job import read_job
-from tests.builders import a_job, a_node, a_nodehealth, a_pod
+from tests.builders import a_job, a_lease, a_node, a_nodehealth, a_pod
+from tests.fakes import START
 
 READS_HINT = {
     "name": "HEALTHD_RESUME_FROM",
@@ -416,6 +418,32 @@ def test_a_node_that_no_agent_watches_is_found() -> None:
     nodes = cluster(a_node("node-a"), a_node("spare", spare=True), watched=False)
 
     assert explained(examine(chart(**nodes))) == "risks: no healthd agent reports from node-a"
+
+
+NO_LEADER = "prevents: no controller of healthd leads: nothing holds its Lease"
+
+
+@pytest.mark.parametrize(
+    ("leases", "said"),
+    [
+        pytest.param((), "prevents: no controller of healthd leads: nothing holds its Lease", id="it never led"),
+        pytest.param(
+            (a_lease(),), "prevents: no controller of healthd leads: nothing holds its Lease", id="given back"
+        ),
+        pytest.param(
+            (a_lease(holder="pod-1", renewed=START - timedelta(hours=3)),),
+            "risks: the controller that leads, pod-1, has not renewed its Lease for 3h",
+            id="killed",
+        ),
+    ],
+)
+def test_a_controller_that_does_not_lead_restarts_nothing(leases: tuple[Lease, ...], said: str) -> None:
+    assert explained(examine(chart(leases=leases, now=START))) == said
+
+
+@pytest.mark.parametrize("late", [timedelta(seconds=20), timedelta(minutes=-30)])
+def test_the_clock_of_another_machine_is_not_trusted_to_the_minute(late: timedelta) -> None:
+    assert examine(chart(leases=(a_lease(holder="pod-1", renewed=START - late),), now=START)) == []
 
 
 def test_the_gravest_comes_first() -> None:

@@ -29,7 +29,10 @@ def test_a_job_is_examined_as_the_api_server_has_it(
     code = main(["doctor", "job/train", *where, "--json"])
 
     reported = {remark["what"]: remark["level"] for remark in json.loads(capsys.readouterr().out)["remarks"]}
-    assert code == 0
+    assert code == 1
+    assert [what for what, level in reported.items() if level == "prevents"] == [
+        "no controller of healthd leads: nothing holds its Lease"
+    ]
     assert reported["backoffLimit is 3, with 8 members"] == "risks"
     assert reported["the admission policy healthd-gangs is not installed"] == "risks"
     assert "nothing sets the resume point of container main" in reported

@@ -28,6 +28,7 @@ from healthd.cluster.port import Cluster, ClusterError, Forbidden, NotFound, Rea
 from healthd.cluster.remote import connect
 from healthd.controller.cache.kind_checks import MATCHES_NOTHING
 from healthd.controller.checkpoints.declaration import why_no_format
+from healthd.controller.daemon import LEASE
 from healthd.core.api import (
     ANNOTATION_CHECKPOINT,
     ANNOTATION_CHECKPOINT_FORMAT,
@@ -36,6 +37,7 @@ from healthd.core.api import (
     RESOURCES,
     JobManifest,
     JobSetManifest,
+    Lease,
     MutatingAdmissionPolicy,
     Node,
     NodeHealth,
@@ -193,6 +195,7 @@ async def read_chart(cluster: Cluster, target: DoctorTarget, config: Config | No
         nodes={node.metadata.name: node for node in await _seen(cluster, Node)},
         health={report.metadata.name: report for report in await _seen(cluster, NodeHealth)},
         is_installed=await _is_installed(cluster, target.namespace),
+        leases=await _leases(cluster, (config or Config()).quarantine.namespace),
         hint_policy=await _hint_policy(cluster),
         format_trouble=why_no_format(meta.annotations.get(ANNOTATION_CHECKPOINT_FORMAT, "")),
         policy=(config or Config()).recovery,
@@ -267,6 +270,15 @@ async def _is_installed(cluster: Reader, namespace: str) -> bool:
     except Forbidden:
         pass  # a user of a cluster where healthd is installed may have no right to them
     return True
+
+
+async def _leases(cluster: Reader, namespace: str) -> tuple[Lease, ...] | None:
+    try:
+        return (await cluster.get(Lease, LEASE, namespace),)
+    except NotFound:
+        return ()
+    except Forbidden:
+        return None
 
 
 async def _hint_policy(cluster: Reader) -> HintPolicy:

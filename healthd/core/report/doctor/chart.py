@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from healthd.core.api import Node, NodeHealth, ObjectMeta, Pod
+from healthd.core.api import Lease, Node, NodeHealth, ObjectMeta, Pod
 from healthd.core.config import RecoveryPolicy
 from healthd.core.config.gang_kinds import KindDescription, Trap
 from healthd.core.recovery.gang import Root
@@ -118,6 +118,8 @@ class Chart:
     health: Mapping[str, NodeHealth] = field(default_factory=dict)
     is_installed: bool = True
     """Whether the cluster has the definitions of healthd."""
+    leases: tuple[Lease, ...] | None = None
+    """The Lease of the controller; empty: there is none, None: it is not known."""
     hint_policy: HintPolicy = HintPolicy.UNKNOWN
     policy: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     now: datetime | None = None

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 
-from healthd.core.api import LABEL_SPARE
+from healthd.core.api import LABEL_SPARE, Lease
 from healthd.core.phrases import some
 from healthd.core.recovery.gang import GangView, is_terminal
 from healthd.core.recovery.nodes.spares import choose
 from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel
+from healthd.core.report.listing.ages import age
+
+SILENT = timedelta(minutes=2)
+"""A leader renews its Lease every few seconds, and clocks of two machines differ a bit."""
 
 
 def examine(chart: Chart) -> Iterator[Remark]:
@@ -20,10 +25,31 @@ def examine(chart: Chart) -> Iterator[Remark]:
             "nothing would restart the gang; one that healthd has stopped before stays stopped",
             "install it, or apply its definitions again: docs/kubernetes/install.md",
         )
+    elif chart.leases is not None:
+        yield from _controller(chart.leases, chart.now)
     here = sorted({pod.spec.node_name for pod in chart.pods if pod.spec.node_name and not is_terminal(pod)})
     if chart.nodes and here:
         yield from _agents(chart, here)
         yield from _spares(chart, here)
+
+
+def _controller(leases: Sequence[Lease], now: datetime | None) -> Iterator[Remark]:
+    """That a Lease was not renewed is a risk alone: the clock of the doctor's machine may be wrong."""
+    holder = leases[0].spec.holder_identity if leases else ""
+    renewed = leases[0].spec.renew_time if leases else None
+    if not holder:
+        level, what = RemarkLevel.PREVENTS, "no controller of healthd leads: nothing holds its Lease"
+    elif now and renewed and now - renewed > SILENT:
+        ago = age((now - renewed).total_seconds())
+        level, what = RemarkLevel.RISKS, f"the controller that leads, {holder}, has not renewed its Lease for {ago}"
+    else:
+        return
+    yield Remark(
+        level,
+        what,
+        "without a controller nothing restarts the gang, and a fault waits for the next one",
+        "see why its pods do not run: kubectl get pods --all-namespaces -l app.kubernetes.io/component=controller",
+    )
 
 
 def _agents(chart: Chart, here: list[str]) -> Iterator[Remark]:

@@ -16,6 +16,7 @@ from healthd.cluster.port import Forbidden, NotFound
 from healthd.core.api import (
     AccessReviewStatus,
     Job,
+    Lease,
     LocalSubjectAccessReview,
     MutatingAdmissionPolicy,
     ObjectMeta,
@@ -26,7 +27,7 @@ from healthd.core.config import CheckpointsPolicy, Config
 from healthd.core.config.gang_kinds import GangsPolicy, KindDescription, PodsDescription
 from healthd.core.report.doctor import HintPolicy, Remark, RemarkLevel, examine
 from healthd.core.report.doctor.rights import CONTROLLER
-from tests.builders import a_job, a_node, a_nodehealth, a_pod
+from tests.builders import a_job, a_lease, a_node, a_nodehealth, a_pod
 from tests.fakes import ManualClock, counting_uids
 from tests.gangs.builders import a_jobset, a_part, a_statefulset
 from tests.gangs.described import a_member, made_by, stored
@@ -96,6 +97,16 @@ async def test_plain_pods_are_seen_before_healthd_remembers_them(cluster: Embedd
 
     assert (chart.root, len(chart.spec["pods"]), chart.meta.annotations) == (None, 2, notes)
     assert "annotation healthd.dev/restart" not in " ".join(remark.what for remark in examine(chart))
+
+
+async def test_the_lease_of_the_controller_is_read_where_healthd_runs(cluster: EmbeddedCluster) -> None:
+    await cluster.create(a_job())
+    before = await read_chart(cluster, parse_target("job/train", "default"))
+    held = await cluster.create(a_lease("healthd-controller", namespace="healthd-system", holder="pod-1"))
+
+    after = await read_chart(cluster, parse_target("job/train", "default"))
+
+    assert (before.leases, after.leases) == ((), (held,))
 
 
 REMARK = Remark(RemarkLevel.PREVENTS, "the gate is shut", "nobody comes in", "open it")
@@ -277,6 +288,28 @@ async def test_a_cluster_without_healthd_recovers_nothing(cluster: EmbeddedClust
 
     said = "healthd is not installed in this cluster: it has no recoveries"
     assert [remark.what for remark in remarks if remark.level is RemarkLevel.PREVENTS] == [said]
+
+
+class OfATenant:
+    """A user who may not look into the namespace of healthd."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self.list = cluster.list
+
+    async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
+        if kind is Lease:
+            raise Forbidden("leases is forbidden")
+        return await self._cluster.get(kind, name, namespace)
+
+
+async def test_of_a_lease_that_the_user_may_not_read_nothing_is_said(cluster: EmbeddedCluster) -> None:
+    await cluster.create(a_job())
+    seen: Any = OfATenant(cluster)
+
+    chart = await read_chart(seen, parse_target("job/train", "default"))
+
+    assert chart.leases is None
 
 
 async def test_rights_that_it_has_are_not(cluster: EmbeddedCluster) -> None:
