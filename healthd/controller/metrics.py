@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from healthd.controller.cache.cluster_state import ClusterState
@@ -18,15 +18,16 @@ from healthd.core.recovery.nodes.spares import is_fit
 from healthd.telemetry.metrics import GivenUpGang, HangingGang, HeldGang, Metrics, RecoveringGang
 
 
-def measure_world(metrics: Metrics, cluster_state: ClusterState) -> None:
-    """Set the gauges from the cluster state."""
+def measure_world(metrics: Metrics, cluster_state: ClusterState, invalid: Collection[str] = ()) -> None:
+    """Set the gauges from the cluster state. *invalid*: uids of gangs that, for example, their pods make invalid."""
     holds = [hold_of(recovery.status) for recovery in cluster_state.active_recoveries()]
     metrics.recovery_in_progress.set(len(holds))
     metrics.show_held(Counter(hold for hold in holds if hold is not None))
     metrics.show_standstills(_held(cluster_state), _given_up(cluster_state))
     metrics.show_recovering(_recovering(cluster_state))
     metrics.show_quarantined(dict(_quarantined(cluster_state)))
-    metrics.show_gangs(root for root in cluster_state.roots.values() if root.options.restart)
+    roots = [root for root in cluster_state.roots.values() if root.options.restart]
+    metrics.show_gangs(roots, invalid=invalid)
     nodes, health = cluster_state.nodes, cluster_state.health
     spares = cluster_state.spare_nodes
     unfit = sum(not is_fit(nodes.get(name), health.get(name)) for name in spares)

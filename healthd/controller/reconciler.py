@@ -112,6 +112,7 @@ class Reconciler:
             self._cluster, self.cluster_state, self._fresh_reader, self._adapters, self._isolation
         )
         self._ignored: dict[str, str] = {}
+        self._invalid: set[str] = set()
         """By uid of the root: the reason that was last logged."""
         self._of_unknown_kinds: set[GangRef] = set()
         """Gangs of which it was logged that their kind is unknown."""
@@ -383,8 +384,13 @@ class Reconciler:
 
     def _report_ignored(self, root: Root | None) -> None:
         """Report once, in the log and on the root, why healthd does nothing to a gang that asks for restarts."""
-        if root is None or root.ending is not RootOutcome.NOT_ENDED:
+        if root is None:
             return
+        self._invalid.discard(root.ref.uid)
+        if root.ending is not RootOutcome.NOT_ENDED:
+            return
+        if root.invalid:
+            self._invalid.add(root.ref.uid)
         why = "; ".join(root.invalid) or left_stopped(
             root, [r.metadata.name for r in self.cluster_state.of_gang(root.ref)]
         )
@@ -431,6 +437,7 @@ class Reconciler:
             self._hangs.forget_others(uids)
             self._planned.forget_others(uids)
             self._ignored = {uid: why for uid, why in self._ignored.items() if why and uid in uids}
+            self._invalid &= uids
         try:
             with self._isolation.of("tidy", "the cluster"):
                 await self._garbage_collector.tidy(lambda nodes: foreign_signs.reader(nodes, self._foreign, now))
@@ -443,7 +450,7 @@ class Reconciler:
             log.info("garbage_collection.retry", error=str(error))
         if is_time:  # last: metrics must not delay the work
             with self._isolation.of("metrics", "the cluster"):
-                measure_world(self._metrics, self.cluster_state)
+                measure_world(self._metrics, self.cluster_state, self._invalid)
                 self._measure_all_nodes(now)
         return succeeded
 

@@ -80,6 +80,20 @@ async def test_an_invalid_gang_gets_one_event(scenario: Replicas) -> None:
     assert event.message.startswith("healthd does nothing to this gang: healthd.dev/min-nodes: '\\x1b[2J999")
 
 
+async def test_a_gang_that_its_pods_make_invalid_is_counted_until_they_are_corrected(scenario: Replicas) -> None:
+    await scenario.start("a")
+    await scenario.until(lambda: scenario.is_led_by("a"))
+    for name in ("lone", "other"):
+        await scenario.cluster.create(a_pod(name, gang="lone", node="node-1", annotations=ENABLED))
+    await scenario.clock.run_for(timedelta(minutes=1))
+    for label, count in ((None, 1), ("lone", 0)):
+        labels = {"metadata": {"labels": {"healthd.dev/gang": label}}}
+        await scenario.cluster.patch(Pod, "other", labels, namespace="default")
+        await scenario.clock.run_for(timedelta(minutes=1))
+
+        assert scenario.gauge("a", "healthd_gangs_invalid") == count
+
+
 async def test_a_gang_whose_recovery_is_gone_gets_one_event_that_it_stays_stopped(scenario: Replicas) -> None:
     await scenario.start("a")
     await scenario.until(lambda: scenario.is_led_by("a"))

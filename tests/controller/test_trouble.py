@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -333,7 +333,7 @@ async def test_a_sight_that_stays_old_costs_no_time() -> None:
 class Unshowable(Metrics):
     """Fails at the first gang."""
 
-    def show_gangs(self, gangs: Iterable[Root]) -> None:
+    def show_gangs(self, gangs: Iterable[Root], *, invalid: Collection[str] = ()) -> None:
         raise OverflowError("int too large to convert to float")
 
 

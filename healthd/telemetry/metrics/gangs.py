@@ -194,24 +194,28 @@ class GangMetrics:
             registry=registry,
         )
 
-    def show_gangs(self, gangs: Iterable[Root]) -> None:
-        """Set the gauges of gangs to exactly this; a step below 0 is not known and has no series."""
+    def show_gangs(self, gangs: Iterable[Root], *, invalid: Collection[str] = ()) -> None:
+        """
+        Set the gauges of gangs to exactly this; a step below 0 is not known and has no series. *invalid*: the uids of
+        those that are invalid although their own object is not.
+        """
         self.gang_attempt.clear()
         self.gang_step.clear()
-        invalid, left_out = 0, 0
+        unread, left_out = 0, 0
         seen: Counting[str] = Counting()
         for root in gangs:
             labels = (root.ref.namespace, root.ref.name)
-            invalid += bool(root.invalid)
+            is_invalid = bool(root.invalid) or root.ref.uid in invalid
+            unread += is_invalid
             seen[root.ref.namespace] += 1
             if seen[root.ref.namespace] > SHOWN_GANGS:
                 left_out += 1
-            if root.invalid or seen[root.ref.namespace] > SHOWN_GANGS:
+            if is_invalid or seen[root.ref.namespace] > SHOWN_GANGS:
                 continue
             self.gang_attempt.labels(*labels).set(root.attempt)
             if root.progress.step >= 0:
                 self.gang_step.labels(*labels).set(root.progress.step)
-        self.gangs_invalid.set(invalid)
+        self.gangs_invalid.set(unread)
         self.gangs_not_shown.set(left_out)
 
     def show_saves(self, gangs: Iterable[GangSaves]) -> None:
