@@ -209,6 +209,8 @@ def _one_of_each(witnesses: Iterable[Witness], source: Callable[[Witness], Sourc
 def _why_none(ranks: Sequence[RankEvidence], behind: Behind, kinds: Iterable[Iterable[Witness]]) -> str:
     if not ranks:
         return "nothing is known of any rank"
+    if len(ranks) == 1:
+        return "only one rank is known, so there is no other to compare it with"
     if behind.is_circle:
         return "the ranks wait for each other in a circle: they call their collectives in different orders"
     if behind.is_split:

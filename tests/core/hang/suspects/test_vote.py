@@ -286,6 +286,12 @@ class TestTogether:
         assert vote([]).reason == "nothing is known of any rank"
         assert named(vote([evidence(SMALL, rank) for rank in range(8)])) == []
 
+    @pytest.mark.parametrize("state", [TaskState.SLEEPING, TaskState.STOPPED])
+    def test_of_a_single_rank_it_is_said_that_there_is_no_other(self, state: TaskState) -> None:
+        location = vote([evidence(SMALL, 0, state=state)])
+        assert named(location) == []
+        assert location.reason == "only one rank is known, so there is no other to compare it with"
+
     def test_the_list_of_suspects_is_bounded_and_the_others_are_counted(self) -> None:
         shape = Shape(ranks=128)
         location = vote(stopped_gang(shape, range(64), seed=7))
