@@ -6,7 +6,6 @@ import argparse
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
 import msgspec
 
@@ -18,6 +17,7 @@ from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.cache.informers import watched_kinds
 from healthd.core.api import Node, NodeHealth, Recovery
 from healthd.core.report.listing.table import Column, lines_of
+from healthd.gangs.completed import completed
 from healthd.gangs.kinds import ALL
 
 _NOT_LISTED = frozenset({Node, NodeHealth, Recovery})
@@ -53,8 +53,7 @@ async def read_gangs(found: Target) -> ClusterState:
             continue
         state.replace(kind, listed.items, listed.resource_version)
     for key, root in state.roots.items():
-        with suppress(ClusterError):  # what else says something about it may not be read: as it says itself, then
-            state.roots[key] = await ALL[root.ref.kind].complete(objects, root)
+        state.roots[key] = await completed(ALL, objects, root)
     return state
 
 

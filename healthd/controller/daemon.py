@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -38,6 +39,7 @@ from healthd.controller.workqueue import WorkQueue, in_parallel
 from healthd.core.backoff import Jitter
 from healthd.core.config import Config
 from healthd.gangs.adapter import GangAdapter
+from healthd.gangs.completed import completed
 from healthd.telemetry.events import Announcer
 from healthd.telemetry.isolation import Isolation
 from healthd.telemetry.metrics import Metrics
@@ -172,6 +174,7 @@ class ControllerDaemon:
             config=self._config,
             trouble=self._informers.trouble,
             has_alerts=bool(self._config.alerts.sinks),
+            complete=partial(completed, self._adapters, self._informers),
         )
         self._page = WebPage(source, self._clock, self._cluster, self._namespace)
         access = access_of(self._config.web, self._cluster, self._clock)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from healthd.cli.commands.cluster.gangs import rows_of
+from healthd.cli.commands.cluster.top import facts, reader_of
 from healthd.cli.listing import read_gangs
 from healthd.cli.target.target import Target
 from healthd.cluster.embedded import EmbeddedCluster
@@ -51,7 +52,8 @@ async def end(cluster: EmbeddedCluster, *names: str) -> None:
 
 
 async def the_row(cluster: Any) -> GangRow:
-    (row,) = rows_of(await read_gangs(Target(cluster, None, "lab", None)), START)
+    state = await read_gangs(Target(cluster, None, "lab", None))
+    (row,) = rows_of(state.roots.values(), state, START)
     return row
 
 
@@ -59,6 +61,16 @@ async def test_plain_pods_that_have_all_succeeded_are_complete(cluster: Embedded
     await end(cluster, "rank-0", "rank-1")
 
     assert (await the_row(cluster)).state is GangState.COMPLETE
+
+
+async def test_the_live_view_says_of_a_gang_what_the_list_says(cluster: EmbeddedCluster) -> None:
+    await end(cluster, "rank-0", "rank-1")
+    target = Target(cluster, None, "lab", None)
+
+    async with reader_of(target) as read:
+        (row,) = facts(await read(), target, START).gangs
+
+    assert row.state is GangState.COMPLETE
 
 
 async def test_plain_pods_of_which_one_has_lost_its_label_are_invalid(cluster: EmbeddedCluster) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -64,7 +64,7 @@ class Admission(NamedTuple):
 
 
 Headers = Mapping[str, str]
-Namespaces = Callable[[], Collection[str]]
+Namespaces = Callable[[], Awaitable[Collection[str]]]
 """Every namespace with something to show. Called for an account that is known, and for no other."""
 
 
@@ -127,7 +127,7 @@ class AccountAccess:
         """What the account of the request may see. Raises Refused."""
         try:
             account, known_until = await self._account_of.find(headers)
-            admission = await self._admission(account, frozenset(sorted(namespaces())[:MOST_NAMESPACES]))
+            admission = await self._admission(account, frozenset(sorted(await namespaces())[:MOST_NAMESPACES]))
         except ClusterError as error:
             raise Refused(503, f"the API server cannot be asked what you may see: {error}") from None
         return admission._replace(until=_earlier(admission.until, known_until))

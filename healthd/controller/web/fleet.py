@@ -6,7 +6,7 @@ It reads the controller's own cache alone: nothing is asked of the API server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -16,6 +16,7 @@ from healthd.core.api import IncidentRecord, Node, NodeHealth, Recovery
 from healthd.core.api.model import ENDED, BreakerTrigger
 from healthd.core.config import BreakerPolicy, Config
 from healthd.core.recovery.breaker import open_over, outage_of
+from healthd.core.recovery.gang import Root
 from healthd.core.recovery.recovery_status import gang_text
 from healthd.core.recovery.terms import KUBERNETES, Terms
 from healthd.core.report.listing.fleet import FleetSummary, summary
@@ -46,6 +47,11 @@ JUDGE_EVERY = timedelta(seconds=5)
 """Between two looks at all nodes for what opens the breaker: of 5,000 nodes, 25 ms."""
 
 
+async def as_it_says_itself(root: Root) -> Root:
+    """*root*, where no other object says anything about it."""
+    return root
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSource:
     """Where the page's facts come from."""
@@ -58,6 +64,8 @@ class FleetSource:
     trouble: Callable[[], str | None] = lambda: None
     """Why the cluster state may be out of date; None if it is not."""
     has_alerts: bool = False
+    complete: Callable[[Root], Awaitable[Root]] = as_it_says_itself
+    """Adds to a root what its other objects say, by what is cached."""
 
 
 class Fleet:
@@ -72,6 +80,8 @@ class Fleet:
         self._cluster_state = source.cluster_state
         self._changed = source.cluster_state.follow()
         self._changed.update(source.cluster_state.roots)
+        self._roots: dict[GangKey, Root] = {}
+        """With what their other objects say. Those of the cluster state stay as they were read."""
         self._cells: dict[str, tuple[Node, NodeHealth | None, NodeCell]] = {}
         self._entries: dict[str, tuple[Recovery, RecoveryEntry]] = {}
         self._isolation = Isolation()
@@ -85,12 +95,13 @@ class Fleet:
         """Stop to follow the cluster state."""
         self._cluster_state.unfollow(self._changed)
 
-    def refresh(self, now: datetime) -> None:
+    async def refresh(self, now: datetime) -> None:
         """Bring `state` and `around` up to date."""
+        changed = await self._complete_roots()
         before = self.state
         self.state = PageState(
             nodes=self._nodes(now),
-            gangs=self._gangs(now),
+            gangs=self._gangs(changed, now),
             recoveries=self._recoveries(),
             incidents=_same(before.incidents, {each.spec.key: incident_entry(each) for each in self.incidents}),
         )
@@ -105,7 +116,7 @@ class Fleet:
 
     def gang(self, namespace: str, name: str, scope: Scope, now: datetime) -> GangDetail | None:
         """The gang *name*, such as `job/llama`; None where there is none that the viewer may see."""
-        roots = self._cluster_state.roots.items()
+        roots = self._roots.items()
         root = next((each for key, each in roots if (key.namespace, gang_text(each.ref)) == (namespace, name)), None)
         if root is None or not scope.sees(namespace):
             return None
@@ -139,6 +150,7 @@ class Fleet:
     def _nodes(self, now: datetime) -> Mapping[str, NodeCell]:
         if self._made_anew is None or now - self._made_anew >= OLD_AFTER:
             self._made_anew, self._cells = now, {}
+            self._changed.update(self._said_by_others())
         known, health = self._cells, self._cluster_state.health
         label = self._source.config.quarantine.domain_label
         for name, node in self._cluster_state.nodes.items():
@@ -154,14 +166,30 @@ class Fleet:
             return self.state.nodes
         return _same(self.state.nodes, {name: cell for name, (_, _, cell) in known.items()})
 
-    def _gangs(self, now: datetime) -> Mapping[str, GangEntry]:
-        if not self._changed:
-            return self.state.gangs
-        entries = dict(self.state.gangs)
+    async def _complete_roots(self) -> list[GangKey]:
+        """Returns the gangs that have changed."""
         changed = list(self._changed)
         self._changed.clear()
         for key in changed:
             root = self._cluster_state.roots.get(key)
+            if root is None:
+                self._roots.pop(key, None)
+                continue
+            self._roots[key] = root
+            with self._isolation.of("page", f"{key.kind} {key.namespace}/{key.name}"):
+                self._roots[key] = await self._source.complete(root)
+        return changed
+
+    def _said_by_others(self) -> list[GangKey]:
+        """Gangs of which other objects say something. Not every change of such an object marks its gang."""
+        return [key for key, root in self._roots.items() if root is not self._cluster_state.roots.get(key)]
+
+    def _gangs(self, changed: Sequence[GangKey], now: datetime) -> Mapping[str, GangEntry]:
+        if not changed:
+            return self.state.gangs
+        entries = dict(self.state.gangs)
+        for key in changed:
+            root = self._roots.get(key)
             if root is None:
                 entries.pop(_text(key), None)
                 continue

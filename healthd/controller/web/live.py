@@ -49,6 +49,7 @@ class Live:
         self._clock = clock
         self._read_incidents = read_incidents
         self._fleet: Fleet | None = None
+        self._refreshing = asyncio.Lock()
         self._channels: dict[Scope, Channel] = {}
         self._isolation = Isolation()
         self._wake = asyncio.Event()
@@ -64,19 +65,22 @@ class Live:
         if self._fleet is not None:
             self._wake.set()
 
-    def fleet(self) -> Fleet:
+    async def fleet(self) -> Fleet:
         """The state as of now, also where there was no viewer before."""
-        self._last_viewer = self._clock.now()
-        if self._fleet is None:
-            self._fleet = Fleet(self._source)
-            self._fleet.refresh(self._last_viewer)
-            self._wake.set()
-        return self._fleet
+        async with self._refreshing:
+            self._last_viewer = self._clock.now()
+            if self._fleet is None:
+                fleet = Fleet(self._source)
+                await fleet.refresh(self._last_viewer)
+                self._fleet = fleet
+                self._wake.set()
+            return self._fleet
 
     @asynccontextmanager
     async def viewing(self, scope: Scope) -> AsyncIterator[Viewer]:
         """A viewer with *scope*, while the block runs."""
-        fleet, channel = self.fleet(), self._channels.get(scope)
+        fleet = await self.fleet()
+        channel = self._channels.get(scope)
         if channel is None:
             channel = self._channels[scope] = Channel(scope)
             channel.publish(fleet.state, fleet.around, self._clock.now())
@@ -100,7 +104,7 @@ class Live:
     async def _publish_changes(self) -> None:
         while True:
             await self._wait()
-            took = self._refresh()
+            took = await self._refresh()
             await self._clock.sleep(max(GAP, min(LONGEST_REST, LEISURE * took)))
 
     async def _follow_incidents(self, read: ReadIncidents) -> None:
@@ -119,7 +123,7 @@ class Live:
         await first(self._wake.wait(), self._clock.sleep(EVERY))
         self._wake.clear()
 
-    def _refresh(self) -> timedelta:
+    async def _refresh(self) -> timedelta:
         """Returns how long it took."""
         now = self._clock.now()
         self._channels = {scope: channel for scope, channel in self._channels.items() if channel.viewers}
@@ -129,11 +133,12 @@ class Live:
             self._forget()
             return timedelta(0)
         with self._isolation.of("page", "the live page"):  # an error of the page must not end the controller
-            self._publish(self._fleet, now)
+            await self._publish(self._fleet, now)
         return self._clock.now() - now
 
-    def _publish(self, fleet: Fleet, now: datetime) -> None:
-        fleet.refresh(now)
+    async def _publish(self, fleet: Fleet, now: datetime) -> None:
+        async with self._refreshing:
+            await fleet.refresh(now)
         for channel in self._channels.values():
             channel.publish(fleet.state, fleet.around, now)
 

@@ -25,6 +25,7 @@ from aiohttp import web
 
 from healthd.clock import Clock
 from healthd.controller.web.access import Access, Admission, Refused
+from healthd.controller.web.fleet import Fleet
 from healthd.controller.web.frames import GZIP_HEAD
 from healthd.controller.web.live import Live
 from healthd.core.report.page.state import PageState, Scope
@@ -117,11 +118,11 @@ class _Page:
     def streams(self) -> dict[str, StreamHandler]:
         """Everything with data, by path."""
         answers = {
-            "/api/gang": lambda q, scope: self._live.fleet().gang(q("namespace"), q("name"), scope, self._clock.now()),
-            "/api/recovery": lambda q, scope: self._live.fleet().recovery(
+            "/api/gang": lambda fleet, q, scope: fleet.gang(q("namespace"), q("name"), scope, self._clock.now()),
+            "/api/recovery": lambda fleet, q, scope: fleet.recovery(
                 q("namespace"), q("name"), scope, self._clock.now()
             ),
-            "/api/node": lambda q, scope: self._live.fleet().node(q("name"), scope, self._clock.now()),
+            "/api/node": lambda fleet, q, scope: fleet.node(q("name"), scope, self._clock.now()),
         }
         return {"/api/stream": self._stream, **{path: partial(self._one, read) for path, read in answers.items()}}
 
@@ -132,7 +133,7 @@ class _Page:
 
     async def _one(
         self,
-        read: Callable[[Callable[[str], str], Scope], msgspec.Struct | None],
+        read: Callable[[Fleet, Callable[[str], str], Scope], msgspec.Struct | None],
         request: web.BaseRequest,
         _lift_deadline: Callable[[], None],
     ) -> web.Response:
@@ -140,12 +141,13 @@ class _Page:
             scope, _ = await self._admitted(request)
         except Refused as refused:
             return _error(refused, refused.status)
-        state, asked = self._live.fleet().state, (request.path_qs, scope)
+        fleet = await self._live.fleet()
+        state, asked = fleet.state, (request.path_qs, scope)
         if state is not self._answers_of or len(self._answers) >= MOST_VIEWERS:
             self._answers_of = state
             self._answers.clear()
         if asked not in self._answers:
-            found = read(lambda key: request.query.get(key, ""), scope)
+            found = read(fleet, lambda key: request.query.get(key, ""), scope)
             body = {"now": self._clock.now(), "is": found} if found is not None else _UNKNOWN
             self._answers[asked] = (200 if found is not None else 404, msgspec.json.encode(body))
         status, answer = self._answers[asked]
@@ -198,7 +200,10 @@ class _Page:
         """What the request may see. Raises Refused."""
         if (refusal := self._refusal(request)) is not None:
             raise refusal
-        return await self._access.admit(request.headers, lambda: self._live.fleet().namespaces())
+        return await self._access.admit(request.headers, self._namespaces)
+
+    async def _namespaces(self) -> set[str]:
+        return (await self._live.fleet()).namespaces()
 
     def _refusal(self, request: web.BaseRequest) -> Refused | None:
         """A request under a foreign name, or from a foreign page."""

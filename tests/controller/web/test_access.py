@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.cluster.port import Unavailable
-from healthd.controller.web.access import KEPT_FOR, REUSED_FOR, Access, OpenAccess, Refused, access_of
+from healthd.controller.web.access import KEPT_FOR, REUSED_FOR, Access, Namespaces, OpenAccess, Refused, access_of
 from healthd.core.api import SubjectAccessReview, TokenReview, TokenReviewStatus, TokenUser
 from healthd.core.api.kubernetes.reviews import AccessReviewStatus
 from healthd.core.config import WebAccess, WebPolicy
@@ -20,6 +20,13 @@ from tests.fakes import ManualClock
 
 SPACES = {"team-a", "team-b"}
 ANN = {"Authorization": "Bearer ann"}
+
+
+def spaces_of(*names: str) -> Namespaces:
+    async def answer() -> set[str]:
+        return set(names)
+
+    return answer
 
 
 class Reviews:
@@ -50,7 +57,7 @@ def access(reviews: Reviews, policy: WebPolicy | None = None, clock: ManualClock
 
 
 async def scope(reviews: Reviews, headers: dict[str, str] = ANN) -> Scope:
-    return (await access(reviews).admit(headers, lambda: SPACES)).scope
+    return (await access(reviews).admit(headers, spaces_of(*SPACES))).scope
 
 
 async def test_a_viewer_sees_the_namespaces_that_he_may_read() -> None:
@@ -89,13 +96,13 @@ async def test_answers_are_kept_for_a_time_and_no_longer() -> None:
     reviews, clock = Reviews(ann={"recoveries@"}), ManualClock()
     asking = access(reviews, clock=clock)
     for _ in range(5):
-        await asking.admit(ANN, lambda: SPACES)
+        await asking.admit(ANN, spaces_of(*SPACES))
     asked = len(reviews.asked)
     reviews.rights["ann"] = {"recoveries@team-a"}
     await clock.run_for(REUSED_FOR)
 
     assert asked == 3
-    seen = await asking.admit(ANN, lambda: SPACES)
+    seen = await asking.admit(ANN, spaces_of(*SPACES))
     assert seen.scope == Scope(namespaces=frozenset({"team-a"}), nodes=False)
 
 
@@ -103,9 +110,9 @@ async def test_no_answer_counts_for_more_than_two_minutes_after_it_was_given() -
     """A stream that began with an answer as old as that saw on for four."""
     reviews, clock = Reviews(ann={"recoveries@"}), ManualClock()
     asking, asked_at = access(reviews, clock=clock), clock.now()
-    first = await asking.admit(ANN, lambda: SPACES)
+    first = await asking.admit(ANN, spaces_of(*SPACES))
     await clock.run_for(REUSED_FOR - timedelta(seconds=1))
-    again = await asking.admit(ANN, lambda: SPACES)
+    again = await asking.admit(ANN, spaces_of(*SPACES))
 
     assert first.until == again.until == asked_at + KEPT_FOR
 
@@ -115,9 +122,9 @@ async def test_an_answer_of_the_future_is_not_used_again() -> None:
     await later.run_for(timedelta(hours=1))
     clock = ChangedClock(later)
     asking = access(reviews, clock=clock)  # type: ignore[arg-type]
-    await asking.admit(ANN, lambda: SPACES)
+    await asking.admit(ANN, spaces_of(*SPACES))
     clock.beneath = ManualClock()  # somebody sets the clock back
-    await asking.admit(ANN, lambda: SPACES)
+    await asking.admit(ANN, spaces_of(*SPACES))
 
     assert len(reviews.asked) == 6
 
@@ -137,7 +144,7 @@ async def test_who_may_see_nothing_costs_no_question_at_each_request() -> None:
     asking = access(reviews)
     for _ in range(5):
         with pytest.raises(Refused, match="may list neither nodes nor"):
-            await asking.admit(ANN, lambda: SPACES)
+            await asking.admit(ANN, spaces_of(*SPACES))
 
     assert len(reviews.asked) == 5
 
@@ -145,9 +152,9 @@ async def test_who_may_see_nothing_costs_no_question_at_each_request() -> None:
 async def test_a_new_namespace_is_asked_about_at_once() -> None:
     reviews = Reviews(ann={"recoveries@team-a", "recoveries@team-c"})
     asking = access(reviews)
-    await asking.admit(ANN, lambda: SPACES)
+    await asking.admit(ANN, spaces_of(*SPACES))
 
-    seen = (await asking.admit(ANN, lambda: SPACES | {"team-c"})).scope
+    seen = (await asking.admit(ANN, spaces_of(*SPACES, "team-c"))).scope
     assert seen.namespaces == frozenset({"team-a", "team-c"})
 
 
@@ -166,13 +173,13 @@ async def test_behind_a_proxy_the_user_is_who_it_names(tmp_path: Path) -> None:
     reviews = Reviews(ann={"recoveries@"})
     asking = access(reviews, policy)
     named = {"X-Forwarded-User": "ann", "X-Forwarded-Groups": "a, b"}
-    seen = (await asking.admit({**named, "X-Healthd-Proxy-Secret": "s3cret"}, lambda: SPACES)).scope
+    seen = (await asking.admit({**named, "X-Healthd-Proxy-Secret": "s3cret"}, spaces_of(*SPACES))).scope
 
     assert seen.namespaces is None
     assert reviews.asked[0].spec.groups == ["a", "b", "system:authenticated"]
     for headers in (named, {**named, "X-Healthd-Proxy-Secret": "wrong"}, {"X-Healthd-Proxy-Secret": "s3cret"}):
         with pytest.raises(Refused):
-            await asking.admit(headers, lambda: SPACES)
+            await asking.admit(headers, spaces_of(*SPACES))
 
 
 @pytest.mark.parametrize("address", [":9402", "0.0.0.0:9402", "10.1.2.3:9402", "[::]:9402", "healthd.example:9402"])

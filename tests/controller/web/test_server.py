@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 import secrets
 import socket
@@ -16,13 +17,16 @@ import pytest
 
 from healthd.clock import SystemClock
 from healthd.controller.web.access import Admission, Headers, KeyAccess, Namespaces, OpenAccess
-from healthd.controller.web.fleet import FleetSource
+from healthd.controller.web.fleet import OLD_AFTER, Fleet, FleetSource
 from healthd.controller.web.live import Live
 from healthd.controller.web.server import PageSettings, serving_page
 from healthd.core.api.model import Phase, Verdict
+from healthd.core.recovery.gang import Root, RootOutcome
+from healthd.core.report.listing.gangs import GangState
 from healthd.core.report.page.state import EVERYTHING
 from tests.controller.web.fleets import CONFIG, FleetOf
 from tests.controller.web.pages import ServedPage, Stream, a_page, a_stream
+from tests.fakes import START
 
 
 @pytest.fixture
@@ -215,6 +219,38 @@ async def test_a_stream_ends_with_the_answer_that_it_began_with() -> None:
 
     assert set(events) <= {"state", "alive"}
     assert events[0] == "state"
+
+
+async def test_a_gang_is_shown_with_what_its_other_objects_say_and_the_cluster_state_stays_as_it_was_read() -> None:
+    async def has_ended(root: Root) -> Root:
+        return dataclasses.replace(root, ending=RootOutcome.COMPLETE)
+
+    fleet = FleetOf(nodes=4, gangs=1)
+    async with a_page(fleet, complete=has_ended) as page, a_stream(page.url) as stream:
+        _, everything = await stream.next()
+        _, _, text = await get(f"{page.url}/api/gang?namespace=team-a&name=job/llama-000")
+
+    (entry,) = everything["gangs"].values()
+    assert entry["row"]["state"] == "complete"
+    assert "the gang has ended" in text
+    assert [root.ending for root in fleet.state.roots.values()] == [RootOutcome.NOT_ENDED]
+
+
+async def test_a_gang_of_which_other_objects_say_something_is_asked_about_again_each_minute() -> None:
+    said = {"ending": RootOutcome.COMPLETE}
+
+    async def as_they_say(root: Root) -> Root:
+        return dataclasses.replace(root, **said)
+
+    state = FleetOf(nodes=4, gangs=1).state
+    fleet = Fleet(FleetSource(name="lab", cluster_state=state, config=CONFIG, complete=as_they_say))
+    await fleet.refresh(START)
+    said["ending"] = RootOutcome.NOT_ENDED
+    await fleet.refresh(START + OLD_AFTER)
+    await fleet.refresh(START + OLD_AFTER)
+
+    (entry,) = fleet.state.gangs.values()
+    assert entry.row.state is GangState.RUNNING
 
 
 @pytest.mark.slow

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Iterable
 from datetime import datetime
 
 from healthd.cli import listing
 from healthd.cli.target.target import open_target
 from healthd.clock import SystemClock
 from healthd.controller.cache.cluster_state import ClusterState
+from healthd.core.recovery.gang import Root
 from healthd.core.report.listing.gangs import COLUMNS, NEED_A_PERSON, GangRow, cells, gang_row, in_order
 
 NEEDS_A_PERSON = 1
@@ -43,13 +45,12 @@ def run(args: argparse.Namespace) -> int:
     return NEEDS_A_PERSON if any(row.state in NEED_A_PERSON for row in rows) else 0
 
 
-def rows_of(state: ClusterState, now: datetime) -> list[GangRow]:
-    """All gangs in *state*, those that need a person first."""
-    return in_order(
-        gang_row(root, state.members(root.ref), state.of_gang(root.ref), now) for root in state.roots.values()
-    )
+def rows_of(roots: Iterable[Root], state: ClusterState, now: datetime) -> list[GangRow]:
+    """The gangs of *roots* as they are in *state*, those that need a person first."""
+    return in_order(gang_row(root, state.members(root.ref), state.of_gang(root.ref), now) for root in roots)
 
 
 async def _read(args: argparse.Namespace, now: datetime) -> tuple[list[GangRow], str]:
     async with open_target(args) as found:
-        return rows_of(await listing.read_gangs(found), now), found.name
+        state = await listing.read_gangs(found)
+        return rows_of(state.roots.values(), state, now), found.name

@@ -30,11 +30,13 @@ from healthd.controller.cache.kind_checks import MATCHES_NOTHING, MUST_HAVE
 from healthd.core.api import RESOURCES
 from healthd.core.api.model import ENDED
 from healthd.core.config import LogFormat, LogLevel
+from healthd.core.recovery.gang import Root
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER
 from healthd.core.report.listing import fleet, recoveries
 from healthd.core.report.listing.gangs import COLUMNS, GangRow, cells
 from healthd.core.report.listing.recoveries import RecoveryRow
 from healthd.core.report.listing.table import lines_of
+from healthd.gangs.completed import completed
 from healthd.gangs.kinds import ALL
 from healthd.telemetry.logs import configure
 
@@ -54,6 +56,8 @@ class FleetView(NamedTuple):
     """What a picture shows. *trouble*: why *state* may be out of date; None if it is not."""
 
     state: ClusterState
+    roots: Sequence[Root]
+    """All gangs, with what their other objects say."""
     trouble: str | None = None
 
 
@@ -92,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _show(args: argparse.Namespace) -> None:
-    async with open_target(args) as found, _reader(found) as read:
+    async with open_target(args) as found, reader_of(found) as read:
         wide = args.output == "wide"
         if args.output == "json":
             print(msgspec.json.encode(facts(await read(), found, SystemClock().now())).decode())
@@ -132,7 +136,7 @@ def screen_of(page: Console) -> Iterator[Callable[[Sequence[str]], None]]:
 def facts(view: FleetView, found: Target, now: datetime) -> FleetFacts:
     """What the view shows, for programs."""
     state = view.state
-    shown = [row for row in gangs.rows_of(state, now) if found.namespace in (None, row.namespace)]
+    shown = [row for row in gangs.rows_of(view.roots, state, now) if found.namespace in (None, row.namespace)]
     ordered = [row for row in recoveries.in_order(state.recoveries()) if found.namespace in (None, row.namespace)]
     active = [row for row in ordered if row.phase not in ENDED]
     ended = [row for row in ordered if row.phase in ENDED][:ENDED_SHOWN]
@@ -173,7 +177,7 @@ def _cut(lines: Sequence[str], height: int | None) -> list[str]:
 
 
 @asynccontextmanager
-async def _reader(found: Target) -> AsyncIterator[Read]:
+async def reader_of(found: Target) -> AsyncIterator[Read]:
     """Reads the present state. Raises UserError where the account may not list what the view shows."""
     if found.state is not None:
         yield lambda: _read_run(found)
@@ -185,7 +189,8 @@ async def _reader(found: Target) -> AsyncIterator[Read]:
 
     async def read() -> FleetView:
         await informers.until_synced()
-        return FleetView(state, informers.trouble())
+        roots = [await completed(ALL, informers, root) for root in list(state.roots.values())]
+        return FleetView(state, roots, informers.trouble())
 
     try:
         yield read
@@ -197,7 +202,7 @@ async def _reader(found: Target) -> AsyncIterator[Read]:
 async def _read_run(found: Target) -> FleetView:
     state = ClusterState(ALL)
     await read_everything(found.cluster, state, ALL)
-    return FleetView(state)
+    return FleetView(state, list(state.roots.values()))
 
 
 async def _check_rights(found: Target) -> None:

@@ -131,7 +131,7 @@ async def drawn(
     async with open_target(argparse.Namespace(state=Path(state), name="", **NO_CLUSTER)) as found:
         fleet = ClusterState(ALL)
         await read_everything(found.cluster, fleet, ALL)
-        return picture(FleetView(fleet, trouble), found, START, width, height)
+        return picture(FleetView(fleet, list(fleet.roots.values()), trouble), found, START, width, height)
 
 
 def shown_on(terminal: str) -> str:
