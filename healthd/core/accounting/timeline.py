@@ -24,6 +24,11 @@ def milliseconds(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(milliseconds=1)
 
 
+def moment(at: int) -> datetime:
+    """The reverse of `milliseconds`."""
+    return _EPOCH + timedelta(milliseconds=at)
+
+
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 

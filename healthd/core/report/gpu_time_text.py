@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from healthd.core.accounting.figures import Figures, Loss, figures
 from healthd.core.accounting.settle import as_of, saving_of
+from healthd.core.accounting.timeline import moment
 from healthd.core.api import Recovery
 from healthd.core.api.gpu_time import GpuTime, Part
 from healthd.core.checkpoint.precheck import spoken
@@ -28,12 +29,14 @@ def gpu_time_lines(root: Root, active: Recovery | None, now: datetime) -> list[s
 def _lines(account: GpuTime, found: Figures) -> Iterator[str]:
     known = timedelta(milliseconds=account.until - account.since)
     gpus = f"{account.gpus} GPU{'s' if account.gpus != 1 else ''}"
-    if found.ettr is not None:
-        yield f"trained {_share(found.ettr)} of the time that it was to train (ETTR)"
+    up_to = f"up to {moment(account.until):%Y-%m-%d %H:%M:%S} UTC"
+    if found.ettr is not None and (found.productive or found.lost):
+        yield f"trained {_share(found.ettr)} of the time that it was to train (ETTR), {up_to}"
+        up_to = "up to then"
     rest = [(found.amounts[Part.UNVERIFIED], "not verified by a step"), (found.not_ours, "queued or suspended")]
     parts = [(found.productive, "productive"), (found.lost, "lost"), *rest]
     said = ", ".join(f"{_hours(amount)} {name}" for amount, name in parts if amount)
-    yield f"GPU-hours in {spoken(known)}, {gpus} now: {said}"
+    yield f"GPU-hours in {spoken(known)} {up_to}, {gpus} now: {said}"
     losses = found.losses()
     yield from (_loss(loss) for loss in losses[:SHOWN_LOSSES])
     if len(losses) > SHOWN_LOSSES:

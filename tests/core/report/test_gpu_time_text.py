@@ -19,8 +19,8 @@ def test_it_says_how_much_was_training_and_what_cost_most() -> None:
     account = extend(account, ms(600), Part.SUSPENDED)
 
     assert gpu_time_lines(a_root(gpu_time=account), None, at(600)) == [
-        "trained 93.1 % of the time that it was to train (ETTR)",
-        "GPU-hours in 10h, 16 GPUs now: 144 productive, 10.7 lost, 5.3 queued or suspended",
+        "trained 93.1 % of the time that it was to train (ETTR), up to 2026-01-01 10:00:00 UTC",
+        "GPU-hours in 10h up to then, 16 GPUs now: 144 productive, 10.7 lost, 5.3 queued or suspended",
         "lost 8.0: no spare, cause xid",
         "lost 2.7: startup, cause xid",
     ]
@@ -33,6 +33,14 @@ def test_what_a_recovery_costs_that_runs_is_in_it() -> None:
     )
 
     assert "lost 16.0: no spare, cause xid" in gpu_time_lines(a_root(gpu_time=account), held, at(120))
+
+
+def test_an_account_that_is_behind_says_up_to_when_it_counts() -> None:
+    account = extend(replace(an_account(), state=GangState.RUNNING), ms(5), Part.UNVERIFIED)
+
+    lines = gpu_time_lines(a_root(gpu_time=account), None, at(8))
+
+    assert lines == ["GPU-hours in 5m up to 2026-01-01 00:05:00 UTC, 16 GPUs now: 1.3 not verified by a step"]
 
 
 def test_a_gang_of_which_nothing_is_known_has_no_such_lines() -> None:

@@ -10,6 +10,10 @@ from healthd.core.printable import printable
 
 SURE = 0.99
 """The highest confidence that is shown."""
+NOTABLE = 0.03
+"""A smaller part of the time is not worth a word beside a greater one."""
+NOTABLE_OF_MOST = 0.25
+"""The same as a share of the greatest part."""
 
 
 def sentence_of(straggler: Straggler) -> str:
@@ -24,7 +28,9 @@ def sentence_of(straggler: Straggler) -> str:
         )
     if straggler.reason:
         return printable(f"{rank} makes its gang about {straggler.slower:.0%} slower ({sure}): {straggler.reason}")
-    start = "; it has been so from the start, so the job may give it more to do" if straggler.from_start else ""
+    start = (
+        "; it was so as soon as it could be compared, so the job may give it more to do" if straggler.from_start else ""
+    )
     return printable(
         f"rank {straggler.rank} is about {straggler.slower:.0%} slower than its peers, and they wait for it ({sure}): "
         f"{_reason(straggler)}{start}"
@@ -40,18 +46,17 @@ def pod_reason(straggler: Straggler, findings: Sequence[str]) -> str:
     ran = straggler.ran - straggler.peers_ran
     if straggler.gpu:
         why = straggler.reason
-    elif stalled >= max(starved, ran):
-        why = (
+    else:
+        on_disk = (
             f"its processes wait for a disk or a file system {straggler.stalled:.0%} of the time, those of its peers "
             f"{straggler.peers_stalled:.0%}"
         )
-    elif starved >= ran:
-        why = (
+        waits = (
             f"its processes are ready to run and get no processor {straggler.starved:.0%} of the time, those of its "
             f"peers {straggler.peers_starved:.0%}: something else uses its cores, or it may use too few"
         )
-    else:
-        why = "it works, and its peers wait: it has more to do on the processor, or its processor is slower"
+        works = "it works, and its peers wait: it has more to do on the processor, or its processor is slower"
+        why = _notable([(stalled, on_disk), (starved, waits), (ran, works)])
     cited = f"; its node has {'; '.join(findings)}" if findings else ""
     return printable(f"{why}{cited}")[:LONGEST_REASON]
 
@@ -82,16 +87,26 @@ def _places(straggler: Straggler) -> Sequence[tuple[str, str]]:
 
 
 def _reason(straggler: Straggler) -> str:
-    """What makes the greater part of the difference."""
-    ran, starved = straggler.ran - straggler.peers_ran, straggler.starved - straggler.peers_starved
-    if starved >= ran:
-        return (
-            f"its main thread is ready to run and gets no processor {straggler.starved:.0%} of the time, "
-            f"its peers {straggler.peers_starved:.0%}: something else uses its cores, or it may use too few"
-        )
-    return (
+    """What makes the difference, the greater part first."""
+    starved = (
+        f"its main thread is ready to run and gets no processor {straggler.starved:.0%} of the time, "
+        f"its peers {straggler.peers_starved:.0%}: something else uses its cores, or it may use too few"
+    )
+    ran = (
         f"its main thread computes {straggler.ran:.0%} of the time, its peers {straggler.peers_ran:.0%}: "
         "it has more to do on the processor, or its processor is slower"
+    )
+    return _notable(
+        [(straggler.starved - straggler.peers_starved, starved), (straggler.ran - straggler.peers_ran, ran)]
+    )
+
+
+def _notable(parts: Sequence[tuple[float, str]]) -> str:
+    """Those of the *parts* that make much of a difference, the greatest first."""
+    ordered = sorted(parts, key=lambda part: -part[0])
+    most = ordered[0][0]
+    return "; also, ".join(
+        said for part, said in ordered if part >= max(NOTABLE, most * NOTABLE_OF_MOST) or part == most
     )
 
 

@@ -374,6 +374,7 @@ class StragglerDetector:
     def _straggler(self, rank: str, case: _Case, at: datetime, recent: _Recent) -> Straggler:
         since = _since(case, recent)
         windows = [window for window in recent.windows if window.end > since]
+        length = windows[-1].end - windows[-1].begin
         own = _mean_share(window.shares[rank] for window in windows)
         peers = [_mean_share(window.shares[peer] for window in windows) for peer in windows[-1].shares if peer != rank]
         return Straggler(
@@ -387,7 +388,7 @@ class StragglerDetector:
             peers_starved=median(peer.starved for peer in peers),
             stalled=own.stalled,
             peers_stalled=median(peer.stalled for peer in peers),
-            from_start=case.from_start,
+            from_start=case.from_start and since - recent.windows[0].begin <= LEAST_WINDOWS * length,
             confidence=case.confidence,
         )
 

@@ -108,6 +108,18 @@ def test_a_rank_that_becomes_slow_a_minute_after_the_start_was_not_so_from_the_s
     assert (straggler.rank, straggler.from_start) == ("3", False)
 
 
+@pytest.mark.parametrize("even", [8, 14, 24])
+def test_a_rank_that_stands_out_by_its_newest_minutes_is_not_called_slow_since_before_it_was(even: int) -> None:
+    """However short the even windows before were: what is said of the start agrees with the moment that is named."""
+    gang = Comparison(timedelta(seconds=5))
+    gang.add(even, {str(rank): 0.5 for rank in range(8)})
+    began = gang.now
+
+    (straggler,) = gang.add(4 * A_MINUTE, slow(3, 0.4))
+
+    assert (straggler.since, straggler.from_start) == (began, False)
+
+
 def test_rank_0_that_does_more_from_the_start_is_not_named() -> None:
     assert Comparison().add(4 * AN_HOUR, slow(0, 0.2)) == []
 
@@ -291,6 +303,26 @@ def test_a_rank_without_a_processor_is_named_with_that_reason() -> None:
 
     assert "gets no processor 30% of the time" in sentence_of(straggler)
     assert "rank 3 is about" in straggler_lines([straggler])[0]
+
+
+def test_a_rank_that_computes_more_and_waits_more_for_a_processor_has_both_reasons_the_greater_first() -> None:
+    gang = Comparison()
+    gang.add(AN_HOUR, EVEN)
+    (straggler,) = gang.add(8, {**EVEN, "3": WorkShare(0.6, 0.2)})
+
+    said = sentence_of(straggler)
+
+    assert said.index("gets no processor 20% of the time") < said.index(
+        "; also, its main thread computes 60% of the time"
+    )
+
+
+def test_a_rank_that_waits_a_bit_more_for_a_processor_has_one_reason() -> None:
+    gang = Comparison()
+    gang.add(AN_HOUR, EVEN)
+    (straggler,) = gang.add(8, {**EVEN, "3": WorkShare(0.8, 0.04)})
+
+    assert "gets no processor" not in sentence_of(straggler)
 
 
 def test_names_of_ranks_are_safe_for_a_terminal() -> None:
