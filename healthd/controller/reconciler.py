@@ -415,10 +415,14 @@ class Reconciler:
                     self._announce(about(recovery), WARNING, "Stuck", why)
 
     def _report_unknown_kind(self, gang: GangRef) -> None:
-        if gang not in self._of_unknown_kinds:
-            note = "this version of healthd cannot read it"
-            log.error("gang.unknown_kind", gang=gang.name, kind=gang.kind, note=note)
+        if gang in self._of_unknown_kinds:
+            return
         self._of_unknown_kinds.add(gang)
+        known = ", ".join(sorted(self._adapters))
+        why = f"this version of healthd knows no gangs of the kind {gang.kind}, only {known}"
+        log.error("gang.unknown_kind", gang=gang.name, namespace=gang.namespace, kind=gang.kind, why=why)
+        for recovery in self.cluster_state.of_gang(gang):
+            self._announce(about(recovery), WARNING, "GangInvalid", f"healthd does nothing for this recovery: {why}")
 
     # Everything else -------------------------------------------------------------------------------------------------
 

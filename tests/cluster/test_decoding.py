@@ -26,6 +26,7 @@ def raw(obj: Any, **changed: Any) -> bytes:
     return json.dumps({**to_wire(obj), **changed}).encode()
 
 
+ELSEWHERE = {"kind": "Job", "name": "train", "namespace": "elsewhere", "uid": "uid-train"}
 BAD: dict[str, tuple[type[Any], bytes]] = {
     "null for a number": (Job, raw(a_job("bad"), spec={"parallelism": None})),
     "a number of 5,000 digits": (Job, b'{"metadata":{"name":"bad"},"spec":{"parallelism":' + b"9" * 5000 + b"}}"),
@@ -37,6 +38,10 @@ BAD: dict[str, tuple[type[Any], bytes]] = {
         b'{"metadata":{"name":"bad"},"spec":{},"status":{"stepAtFault":' + b"9" * 400 + b"}}",
     ),
     "an attempt of less than nothing": (Recovery, raw(a_recovery("bad"), status={"attempt": -1})),
+    "a recovery of a gang of another namespace": (
+        Recovery,
+        raw(a_recovery("bad"), spec={**to_wire(a_recovery("bad"))["spec"], "gang": ELSEWHERE}),
+    ),
     "a pack that is none": (Recovery, raw(a_recovery("bad"), status={"packed": "%%%"})),
     "a pod whose containers are none": (PodManifest, raw(a_pod("bad"), spec={"containers": 7})),
     "a variable without a name": (PodManifest, raw(a_pod("bad"), spec={"containers": [{"env": [{}]}]})),

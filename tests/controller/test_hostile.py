@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
-from healthd.core.api import ObjectMeta, Occurrence, Pod, PodGang, PodGangSpec
+from healthd.core.api import Job, ObjectMeta, Occurrence, Pod, PodGang, PodGangSpec
 from healthd.core.api.model import Hold, Phase
 from tests.builders import a_job, a_pod, a_recovery
 from tests.controller.replicas import Replicas
@@ -104,6 +105,24 @@ async def test_a_gang_whose_recovery_is_gone_gets_one_event_that_it_stays_stoppe
     (event,) = [each for each in (await scenario.cluster.list(Occurrence)).items if each.reason == "GangLeftStopped"]
     assert (event.type, event.involved_object.name) == ("Warning", "left")
     assert "recovery left-1 stopped it and is gone" in event.message
+
+
+async def test_a_recovery_of_an_unknown_kind_of_gang_gets_one_event_and_its_gang_is_recovered(
+    scenario: Replicas,
+) -> None:
+    await scenario.start("a")
+    await scenario.until(lambda: scenario.is_led_by("a"))
+    (train,) = (await scenario.cluster.list(Job)).items
+    made = a_recovery("by-hand", gang=train)
+    stranger = msgspec.structs.replace(made.spec.gang, kind="Jobb")
+    await scenario.cluster.create(msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, gang=stranger)))
+    await scenario.clock.run_for(timedelta(minutes=1))
+    (event,) = [each for each in (await scenario.cluster.list(Occurrence)).items if each.reason == "GangInvalid"]
+    await scenario.quarantine("node-1")
+    await scenario.until(scenario.is_stopped)
+
+    assert (event.type, event.involved_object.name) == ("Warning", "by-hand")
+    assert "knows no gangs of the kind Jobb, only " in event.message
 
 
 async def test_an_invalid_gang_is_not_stopped_until_it_is_corrected(scenario: Replicas) -> None:

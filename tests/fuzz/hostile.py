@@ -200,7 +200,7 @@ def _podgang(dice: random.Random, gang: str, number: str) -> AnyObject:
 def _recovery(dice: random.Random, gang: str, number: str) -> AnyObject:
     of = GangRef(
         kind=dice.choice(["Job", "JobSet", "StatefulSet", "PodGang", "Nothing"]),
-        namespace=dice.choice(["evil", "evil", "good"]),
+        namespace="evil",
         name=gang,
         uid=a_word(dice)[:60],
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from healthd.core.api import ANNOTATION_FENCE_OVERRIDE, Recovery
+from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_FENCE_OVERRIDE, Recovery
 from healthd.core.api.model import Hold
 from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.recovery_status import gang_text
+from healthd.core.recovery.resume_point import is_place_unread
 from healthd.core.recovery.terms import KUBERNETES, Terms
 from healthd.core.shell_words import shell_word
 
@@ -25,6 +26,8 @@ class Advice:
     """What a message about a gang is about."""
     waits: Mapping[Hold, str]
     """The way out of each hold."""
+    unread_place: str
+    """The way out of a hold for a checkpoint where the place of the checkpoints cannot be read at all."""
     given_up: str
     repair: str
     """The command after a repair of a node."""
@@ -74,6 +77,10 @@ IN_CLUSTER = Advice(
         ),
         Hold.INVALID: "Correct the annotations that the message names",
     },
+    unread_place=(
+        f"Correct the annotation {ANNOTATION_CHECKPOINT} of the gang if its checkpoints are elsewhere; else mend what "
+        "keeps healthd from the place. It goes on by itself when it can be read"
+    ),
     given_up="healthd does nothing more for it by itself: mend the cause, then start it again",
     repair="healthd repair {node}",
     broken_in_service=f"drain {{node}}, or {MAKE_ROOM}",
@@ -87,7 +94,13 @@ IN_CLUSTER = Advice(
 def way_out(recovery: Recovery, advice: Advice) -> str:
     """What a person can do about what *recovery* waits for. Empty: it is not held."""
     hold = hold_of(recovery.status)
-    return filled(advice.waits[hold], recovery) if hold is not None else ""
+    return advised(hold, recovery, advice) if hold is not None else ""
+
+
+def advised(hold: Hold, recovery: Recovery, advice: Advice) -> str:
+    """What a person can do about *hold*, which *recovery* is in."""
+    is_unread = hold is Hold.CHECKPOINT and is_place_unread(recovery.status)
+    return filled(advice.unread_place if is_unread else advice.waits[hold], recovery)
 
 
 def filled(template: str, recovery: Recovery) -> str:

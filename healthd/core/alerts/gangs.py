@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from healthd.core.alerts.advice import IN_CLUSTER, Advice, filled
+from healthd.core.alerts.advice import IN_CLUSTER, Advice, advised, filled
 from healthd.core.alerts.problem import Problem, Shared, as_text
 from healthd.core.api import GangRef, Node, NodeHealth, Recovery
 from healthd.core.api.incidents import Severity, key_of
@@ -109,7 +109,7 @@ def _held(recovery: Recovery, seen: Gangs, now: datetime) -> Problem:
         scope=scope,
         reason=wait.reason,
         title=f"{_subject(recovery, seen)} waits: {status.message}",
-        todo=as_text([filled(seen.advice.waits[hold], recovery)]),
+        todo=as_text([advised(hold, recovery, seen.advice)]),
         runbook=wait.runbook,
         rank=wait.rank,
     )

@@ -324,15 +324,16 @@ class Recovery(Slim, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """
-        The gang is one of the recovery's own namespace, whatever its spec says.
+        The gang is one of the recovery's own namespace.
 
         The right to write recoveries is granted by namespace. It is enforced here, where every recovery is created and
-        decoded, so that no reader follows it to a gang of another namespace.
+        decoded, so that no reader follows it to a gang of another namespace, or takes it for one of a gang of its own.
 
         After a rebuild the gang is that of the new root: in memory `spec` has its uid, and what is stored stays as it
         was. So everything that asks for the recoveries of a gang finds this one.
 
-        Raises ValueError for a gang that no object can be: the text would stand in commands, messages and metrics.
+        Raises ValueError for a gang of another namespace, and for one that no object can be: the text would stand in
+        commands, messages and metrics.
         """
         gang, namespace = self.spec.gang, self.metadata.namespace
         if (rebuild := self.status.rebuild) is not None:
@@ -341,5 +342,7 @@ class Recovery(Slim, frozen=True, kw_only=True):
         if not (_NAME.fullmatch(gang.name) and _KIND.fullmatch(gang.kind)):
             raise ValueError(f"spec.gang: no object can be called {shown(gang.kind)} {shown(gang.name)}")
         if gang.namespace != namespace:
-            own = msgspec.structs.replace(gang, namespace=namespace)
-            msgspec.structs.force_setattr(self, "spec", msgspec.structs.replace(self.spec, gang=own))
+            raise ValueError(
+                f"spec.gang.namespace is {shown(gang.namespace)}, and a recovery is about a gang of its own namespace; "
+                "delete it"
+            )

@@ -158,12 +158,22 @@ def unread(root: Root, why: str) -> list[RejectedCheckpoint]:
     return [RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why)]
 
 
+AT, NOT_READ = "the checkpoints at ", " cannot be read: "
+"""Around the place, in the message of a recovery."""
+
+
 def why_unread(root: Root, rejected: Sequence[RejectedCheckpoint]) -> str:
     """Why the checkpoints of *root* cannot be read, if *rejected* has that placeholder; empty when they can be read."""
     first = rejected[0] if rejected else None
     is_place = first is not None and (first.path, first.step) == (root.options.checkpoint, -1)
     where = root.terms.located(root.options.checkpoint)
-    return f"the checkpoints at {where} cannot be read: {first.reason}" if first and is_place else ""
+    return f"{AT}{where}{NOT_READ}{first.reason}" if first and is_place else ""
+
+
+def is_place_unread(status: RecoveryStatus) -> bool:
+    """Whether a recovery is held because the place of the checkpoints cannot be read at all."""
+    is_held = status.phase is Phase.HELD and status.held_in is Phase.CHOOSING
+    return is_held and status.message.startswith(AT) and NOT_READ in status.message
 
 
 RUNS_UNSEEN = "all of it runs, but whether training moves on cannot be seen: "

@@ -132,6 +132,7 @@ def advice_of(run: str, state: Path) -> Advice:
         terms=ONE_SERVER,
         subject="run {name}",
         waits={hold: way_out(hold, "{node}", option) for hold in Hold},
+        unread_place=way_out(Hold.CHECKPOINT, "{node}", option),
         given_up="healthd does nothing more for it by itself: mend the cause, then give the same command again",
         repair=f"healthd repair {{node}} {option}",
         broken_in_service="stop the run with Ctrl-C and repair the GPU, or raise quarantine.budget",

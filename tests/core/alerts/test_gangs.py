@@ -135,6 +135,15 @@ def test_of_each_gang_that_was_given_up_the_newest_recovery_counts() -> None:
     assert newest_given_up([second]) == {}
 
 
+def test_where_the_place_of_the_checkpoints_cannot_be_read_the_way_out_is_not_to_list_them() -> None:
+    place = "the checkpoints at ftp://server/runs cannot be read: healthd reads no ftp://"
+    refused = "no checkpoint at pvc://runs will load; the newest, step-5.pt: it cannot be read: no such file"
+    held = {why: a_recovery_in(Phase.HELD, held_in=Phase.CHOOSING, message=why) for why in (place, refused)}
+
+    assert way_out(held[place], IN_CLUSTER).startswith("Correct the annotation healthd.dev/checkpoint of the gang")
+    assert "healthd checkpoints list FOLDER" in way_out(held[refused], IN_CLUSTER)
+
+
 def test_the_way_out_of_a_wait_is_a_command_for_that_recovery() -> None:
     held = way_out(a_recovery_in(Phase.HELD, held_in=Phase.FENCING, message="no proof"), IN_CLUSTER)
 
