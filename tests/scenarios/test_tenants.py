@@ -13,10 +13,13 @@ from tests.simulation.step_scheduler import at_once
 
 
 def forged(scenario: Scenario, *, namespace: str, status: RecoveryStatus | None = None) -> Recovery:
-    """A recovery that was made by hand in *namespace*, and names the gang of the stage as it is."""
-    root = scenario.root
+    """
+    A recovery that was made by hand in *namespace*, and has the name and the uid of the gang of the stage. One that
+    names the namespace of that gang, too, is not read at all (`tests/cluster/test_decoding.py`).
+    """
+    gang = msgspec.structs.replace(scenario.root.ref, namespace=namespace)
     recovery = a_recovery("forged", namespace=namespace, cause=a_cause(CauseKind.SOFTWARE), status=status)
-    return msgspec.structs.replace(recovery, spec=msgspec.structs.replace(recovery.spec, gang=root.ref))
+    return msgspec.structs.replace(recovery, spec=msgspec.structs.replace(recovery.spec, gang=gang))
 
 
 async def test_a_recovery_of_another_namespace_does_not_stop_a_gang() -> None:
