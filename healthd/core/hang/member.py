@@ -35,6 +35,8 @@ class MemberRhythm:
         self.start: Start | None = Start() if judges_start else None
         """Until its first rhythm is learned, where that is judged. Then, and if a rhythm is forgotten: None."""
         self.last_active = at
+        self.unseen = timedelta(0)
+        """Since then, the time in which it was not seen what it did."""
         self.quiet = 0.0
         """Seconds in which it was seen to do nothing since it last worked. Unseen time does not count."""
         self.worked = 0.0
@@ -47,6 +49,7 @@ class MemberRhythm:
         """By its newest sample: what seemed a silence was none."""
         self._activity: Activity | None = None
         self._before: tuple[datetime, Usage] | None = None
+        self._looked_at = at
         self._learned_at = at
         self._known_at = at
         """When the first rhythm was learned."""
@@ -69,8 +72,21 @@ class MemberRhythm:
         """Whether it uses a processor, and does nothing else that is usual."""
         return self._activity is Activity.SPINNING
 
+    @property
+    def quiet_since(self) -> datetime:
+        """Its last work, as much later as it was unseen since: from then on it was seen to do nothing."""
+        return self.last_active + self.unseen
+
     def observe(self, usage: Usage | None, at: datetime) -> None:
         """Take a sample. None: it could not be read."""
+        quiet, looked_at, self._looked_at = self.quiet, self._looked_at, at
+        self._observe(usage, at)
+        if self.last_active == at:
+            self.unseen = timedelta(0)
+        elif self.quiet == quiet:
+            self.unseen += at - looked_at
+
+    def _observe(self, usage: Usage | None, at: datetime) -> None:
         before, self._before = self._before, (at, usage) if usage is not None else None
         self._activity, self.wrote_much, self.does_other_work = None, False, False
         if usage is None or before is None:

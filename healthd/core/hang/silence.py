@@ -52,7 +52,10 @@ class SilentMember(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A gang that hangs. *since* is the last sign of work of any member; *allowed* and *period* are seconds."""
+    """
+    A gang that hangs. *since* is the last sign of work of any member, as much later as it was not seen since what they
+    did; *allowed* and *period* are seconds.
+    """
 
     since: Moment
     seen_at: Moment
@@ -133,12 +136,13 @@ class GangRhythm:
         for rank in self.members.keys() - usages.keys():
             del self.members[rank]
             self._ended[rank] = None
+        stopped_by_a_person = _all_are_stopped(usages)
         for rank, usage in usages.items():
             if rank not in self.members:
                 self.members[rank] = MemberRhythm(
                     at, self._kept, self._pasts.get(rank), judges_start=self._judges_starts
                 )
-            self.members[rank].observe(usage, at)
+            self.members[rank].observe(None if stopped_by_a_person else usage, at)
         self._remember_pause()
         self._remember_save(at, appeared=saves, wrote=any(member.wrote_much for member in self.members.values()))
         return self._silence(at)
@@ -159,10 +163,13 @@ class GangRhythm:
 
     @property
     def silent_since(self) -> datetime | None:
-        """When the last member stopped working, if all have left their own bands by now, for however short a time."""
+        """
+        When the last member stopped working, if all have left their own bands by now, for however short a time. Time
+        in which it was not seen what they did does not count.
+        """
         if not self.members or not _all_stopped_working(list(self.members.values())):
             return None
-        return max(member.last_active for member in self.members.values())
+        return max(member.quiet_since for member in self.members.values())
 
     @property
     def period(self) -> float:
@@ -321,21 +328,26 @@ def cannot_go_on(silence: Silence) -> bool:
     return any(stuck) and not all(stuck)
 
 
+def _all_are_stopped(usages: Mapping[str, Usage | None]) -> bool:
+    """
+    Whether all processes are, so that a person did that. Such time says nothing of the gang. The first that a person
+    lets go on waits for the others, and so it does while the others are let go on.
+    """
+    return all(usage is not None and usage.states and set(usage.states) <= {"T", "Z"} for usage in usages.values())
+
+
 def _cannot_go_on(states: str) -> bool:
     return "T" in states or set(states) == {"Z"}
 
 
 def _all_stopped_working(members: Sequence[MemberRhythm]) -> bool:
     """
-    Whether every member is silent or waiting. Unknown is neither, and a gang whose processes are all stopped was
-    stopped by a person.
+    Whether every member is silent or waiting. Unknown is neither.
 
     Where all members spin, each must have stopped two other things at least: an evaluation may use a processor alone.
     """
     states = [member.state for member in members]
     if not set(states) <= {MemberState.SILENT, MemberState.WAITING}:
-        return False
-    if all(member.states and set(member.states) <= {"T", "Z"} for member in members):
         return False
     if not _has_begun(members):
         return False

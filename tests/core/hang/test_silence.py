@@ -195,6 +195,49 @@ def test_a_gang_that_was_stopped_as_a_whole_was_stopped_by_a_person() -> None:
     assert trained().run(300, is_stopped) is None
 
 
+def test_a_gang_that_a_person_stops_and_lets_go_on_rank_by_rank_is_no_hang() -> None:
+    gang = trained()
+    gang.run(600, is_stopped)
+
+    assert gang.run(3, sleeps, is_stopped, is_stopped, is_stopped) is None
+    assert gang.run(3, sleeps, sleeps, is_stopped, is_stopped) is None
+    assert gang.run(60, steps()) is None
+
+
+def test_a_rank_that_a_person_forgets_to_let_go_on_is_a_hang_since_the_others_go_on() -> None:
+    gang = trained()
+    gang.run(600, is_stopped)
+    went_on = gang.now
+
+    silence = gang.run(15, sleeps, is_stopped, sleeps, sleeps)
+
+    assert silence is not None
+    assert abs(silence.since - went_on) <= timedelta(seconds=2)
+
+
+@pytest.mark.parametrize("unknown", [is_traced, is_starved])
+def test_a_silence_after_a_time_that_says_nothing_lasts_since_that_time(unknown: Second) -> None:
+    gang = trained()
+    gang.run(600, unknown, sleeps, sleeps, sleeps)
+    known_again = gang.now
+
+    silence = gang.run(15, sleeps)
+
+    assert silence is not None
+    assert abs(silence.since - known_again) <= timedelta(seconds=5)
+
+
+def test_a_silence_after_the_machine_slept_lasts_since_it_woke() -> None:
+    gang = trained()
+    gang.now += timedelta(hours=8)
+    woke = gang.now
+
+    silence = gang.run(15, sleeps)
+
+    assert silence is not None
+    assert silence.since >= woke
+
+
 def test_a_member_that_cannot_be_sampled_is_no_hang() -> None:
     gang = trained()
     for _ in range(60):
