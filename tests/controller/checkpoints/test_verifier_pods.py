@@ -303,7 +303,8 @@ async def test_a_recovery_that_asks_no_more_makes_room_and_its_pod_goes(bench: S
 
 def a_recovery_named(name: str, namespace: str = "default") -> Recovery:
     meta = msgspec.structs.replace(STOPPED.metadata, name=name, namespace=namespace)
-    return msgspec.structs.replace(STOPPED, metadata=meta)
+    gang = msgspec.structs.replace(STOPPED.spec.gang, namespace=namespace)
+    return msgspec.structs.replace(STOPPED, metadata=meta, spec=msgspec.structs.replace(STOPPED.spec, gang=gang))
 
 
 async def test_a_gang_that_runs_again_is_read_now_and_then(bench: StoppedGang) -> None:
