@@ -14,6 +14,7 @@ decision to act may not. Before a decision that writes, these are read from the 
   may have replaced them. All else that a pod shows (it runs, it failed, it is being deleted, its containers ended)
   stays true, so the cached pod is good enough. The pods come after the root: once the root is stopped, no pod is
   created;
+- **the seats of plain pods without a pod that the recovery knows**: a pod that is no member may have the name;
 - **the pods on the chosen spares**, before one is claimed: a pod that others put there is no member of a gang, so it is
   not in the cache. Spares that are occupied are remembered and read again, so that they are not chosen in turns. The
   same for nodes of a gang that is being started, where the scheduler refuses members: do other pods occupy them?
@@ -32,6 +33,7 @@ may be the proof that the fence needs, so the gang is read again when the event 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -125,10 +127,21 @@ class FreshReader:
         root, rebuild = await self._rebuilds.read(recovery, found)
         view = replace(self._noticed(gang, root), rebuild=rebuild)
         view, awaited = await self._with_pods(view, gang, needs_all=_needs_all(recovery, view, now))
+        view = replace(view, root=await self._with_taken_seats(view, recovery))
         view = await self._with_nodes(view, {*hinges(recovery, root), *self.booted(recovery)})
         view = replace(view, occupied=await self._occupants(recovery, view.nodes), checks=self._checks)
         view = replace(view, taken=await self._taken(recovery, view))
         return FreshRead(recovery=recovery, view=view, awaited=awaited)
+
+    async def _with_taken_seats(self, view: GangView, recovery: Recovery) -> Root | None:
+        """The stopped root, with what is wrong with those of its seats of which the recovery knows no pod."""
+        root = view.root
+        if root is None or not root.stopped_by or not root.indexes:
+            return root
+        known = {pod.name for pod in recovery.status.pods} | {pod.metadata.name for pod in (*view.pods, *view.deleted)}
+        seats = [seat for seat in root.seats if seat not in known]
+        taken = await self._adapters[root.ref.kind].taken_seats(self._cluster, root, seats) if seats else ()
+        return dataclasses.replace(root, invalid=(*root.invalid, *taken)) if taken else root
 
     async def at_fault(self, gang: GangRef) -> GangView:
         """Read a gang that seems to need a recovery. Raises ClusterError."""

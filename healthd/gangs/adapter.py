@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from healthd.cluster.port import Cluster, Labels, NotFound, Reader
@@ -142,6 +142,11 @@ class GangAdapter(ABC, Generic[T]):
         """*root* with what other objects say about it; most kinds need no other object."""
         del cluster
         return root
+
+    async def taken_seats(self, cluster: Reader, root: Root, seats: Collection[str]) -> tuple[str, ...]:
+        """What is wrong with *seats* of *root* that have no member: pods that are none have their names."""
+        del cluster, root, seats
+        return ()
 
     async def find(self, cluster: Reader, ref: GangRef) -> Root | None:
         """The root as it is now; None when it is gone or another object has its name."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from healthd.cluster.port import Cluster, Conflict, Labels, Reader
@@ -85,6 +85,10 @@ class HeldAdapter(GangAdapter[T]):
         """Add what other objects of its kind say, then what its holder says."""
         root = await self.inner.complete(cluster, root)
         return await self._holder.complete(cluster, root) if root.queue else root
+
+    async def taken_seats(self, cluster: Reader, root: Root, seats: Collection[str]) -> tuple[str, ...]:
+        """As its kind says."""
+        return await self.inner.taken_seats(cluster, root, seats)
 
     def root_name(self, pod: Pod) -> str | None:
         """As its kind says."""

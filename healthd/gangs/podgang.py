@@ -12,7 +12,7 @@ With `healthd.dev/recreate: owner` the pods' owner creates them again; healthd d
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -96,7 +96,7 @@ class PodGangAdapter(GangAdapter[PodGang]):
         done = sum(pod.status.phase == "Succeeded" for pod in pods if attempt_of(pod) == root.attempt)
         names = {pod.metadata.name for pod in pods}
         missing = [name for name in root.seats if name not in names]
-        taken = [why for name in missing if pods and (why := await _name_trouble(cluster, root, name))]
+        taken = await self.taken_seats(cluster, root, missing) if pods else ()
         is_gone = not pods and any(root.companions.values())
         ending = RootOutcome.COMPLETE if 0 < root.world <= done else RootOutcome.NOT_ENDED
         alone = () if root.queue else pods
@@ -105,6 +105,10 @@ class PodGangAdapter(GangAdapter[PodGang]):
         invalid = (*root.invalid, *queued, *sorted(by_airflow), *taken)
         deleting = root.deleting or is_gone
         return dataclasses.replace(root, ending=ending, deleting=deleting, gone=tuple(missing), invalid=invalid)
+
+    async def taken_seats(self, cluster: Reader, root: Root, seats: Collection[str]) -> tuple[str, ...]:
+        """A pod without the label, or one that has lost it, runs on while the others are stopped."""
+        return tuple([why for name in seats if (why := await _name_trouble(cluster, root, name))])
 
     def root_name(self, pod: Pod) -> str | None:
         """The value of its label, when the pod has no controller."""

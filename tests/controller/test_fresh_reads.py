@@ -20,12 +20,15 @@ from healthd.controller.workqueue import in_parallel
 from healthd.core.api import (
     ANNOTATION_ATTEMPT,
     ANNOTATION_RESTART,
+    ANNOTATION_STOPPED_BY,
+    LABEL_GANG,
     FencedPod,
     GangRef,
     Job,
     Node,
     NodeHealth,
     Pod,
+    PodGang,
     Recovery,
     RecoveryStatus,
 )
@@ -399,3 +402,27 @@ async def test_a_recovery_that_is_gone_leaves_the_cache_though_no_event_says_so(
 
     assert read.recovery is None
     assert list(scenario.cluster_state.recoveries()) == []
+
+
+async def test_a_pod_that_lost_its_label_while_its_plain_gang_was_stopped_is_named(scenario: NoticedGang) -> None:
+    cluster, adapter = scenario.cluster, ADAPTERS["PodGang"]
+    for name in ("rank-0", "rank-1"):
+        await cluster.create(a_pod(name, gang="plain", node="node-0", annotations={ANNOTATION_RESTART: "enabled"}))
+    await adapter.discover(cluster, "default", "plain", (await cluster.list(Pod)).items)
+    (gang,) = (await cluster.list(PodGang)).items
+    await cluster.patch(Pod, "rank-1", {"metadata": {"labels": {LABEL_GANG: None}}}, namespace="default")
+    stopped = {"metadata": {"annotations": {ANNOTATION_STOPPED_BY: "plain-1"}}}
+    await cluster.patch(PodGang, "plain", stopped, namespace="default")
+    known = RecoveryStatus(
+        phase=Phase.CHOOSING, pods=[FencedPod(name="rank-0", uid="u", node="node-0", index="rank-0")]
+    )
+    recovery = await cluster.create(a_recovery("plain-1", gang=gang, labels={LABEL_GANG: "plain"}))
+    patch = {"status": msgspec.to_builtins(known)}
+    recovery = await cluster.patch(Recovery, "plain-1", patch, namespace="default", subresource="status")
+    await read_everything(cluster, scenario.cluster_state, ADAPTERS)
+
+    root = (await scenario.snapshot(recovery)).view.root
+
+    assert root is not None
+    (why,) = root.invalid
+    assert why.startswith("pod rank-1 has the name of a member and is none")

@@ -30,6 +30,7 @@ from healthd.core.checkpoint.poll_interval import LONGEST
 from healthd.core.checkpoint.verification import VerificationReport
 from healthd.core.config import CheckpointsPolicy
 from healthd.core.recovery.gang import ClaimMount, GangOptions, Root, RunsAs
+from healthd.gangs.kinds import ALL
 from tests.builders import a_job, a_pod, gang_ref
 from tests.core.gangs import a_recovery_in, a_root
 from tests.fakes import ManualClock, counting_uids
@@ -42,6 +43,7 @@ TORN = RejectedCheckpoint(path="/volume/llama/step_8", step=8, reason="model.saf
 
 
 def test_the_pod_of_a_kind_of_which_another_has_the_name_is_owned_by_the_right_one() -> None:
+    assert "VolcanoJob" in ALL
     root = dataclasses.replace(a_root(), ref=GangRef(kind="VolcanoJob", name="llama", namespace="default", uid="u"))
     place = OnClaim("data", PurePosixPath("llama"))
 
