@@ -121,8 +121,8 @@ class Job:
         self._slowed = 1.0
         self.victim = -1
         """The rank that hangs."""
-        self._save = dice.choice(["rank 0 writes", "all write", "flush", "flush", "in the background"])
-        self._save_takes = spread_evenly(dice, 1.5, 90.0)
+        self.save = dice.choice(["rank 0 writes", "all write", "flush", "flush", "in the background"])
+        self.save_takes = spread_evenly(dice, 1.5, 90.0)
         self._evaluates = dice.choice(["all", "rank 0 reads", "rank 0 computes", "all on the GPU"])
         self.evaluation_takes = spread_evenly(dice, 10, 300)
         self._writes_behind = 0
@@ -257,16 +257,19 @@ class Job:
 
     def _saves(self) -> Iterator[Second]:
         dice = self.dice
-        takes = self._save_takes * exp(dice.gauss(0, 0.35)) * (3.0 if dice.random() < 0.02 else 1.0)
+        takes = self.save_takes * exp(dice.gauss(0, 0.35)) * (3.0 if dice.random() < 0.02 else 1.0)
         last, rate = max(1, round(takes)), spread_evenly(dice, 3e6, 3e8)
-        if self._save == "in the background":
+        if self.save == "in the background":
             for second in range(dice.randrange(1, 4)):
                 copies = [self.other_work(1.0, 20000.0) for _ in range(self.count)]
                 yield Second(copies, "save", saves=second == 0)
             self._writes_behind = last
             return
-        writers, real = self.count if self._save == "all write" else 1, self._recorded("save")
-        shown = min(last, dice.randrange(1, 4)) if self._save == "flush" else last
+        if self.save == "all write shards":
+            yield from self._shards(last, rate)
+            return
+        writers, real = self.count if self.save == "all write" else 1, self._recorded("save")
+        shown = min(last, dice.randrange(1, 4)) if self.save == "flush" else last
         for second in range(last):
             one = self.moves(written=rate) if second < shown else self.sleeps("D")
             others = [self.moves(written=rate) if rank < writers else self.waits() for rank in range(1, self.count)]
@@ -274,6 +277,16 @@ class Job:
             is_last = second == last - 1
             ranks = next(real) if real else [one, *flushed]
             yield Second(ranks, "save", saves=second == 0 or is_last, has_saved=is_last)
+
+    def _shards(self, last: int, rate: float) -> Iterator[Second]:
+        """All ranks write for long, one file after the other. Then they wait until all of it is on a slow disk."""
+        every, wait = self.dice.randrange(3, 40), round(spread_evenly(self.dice, 3, 90))
+        for second in range(last):
+            ranks = [self.moves(written=rate * self.dice.uniform(0.1, 1)) for _ in range(self.count)]
+            yield Second(ranks, "save", saves=second % every == 0)
+        for second in range(wait):
+            ranks = [self.sleeps("D"), *(self.waits() for _ in range(1, self.count))]
+            yield Second(ranks, "save", saves=second == wait - 1, has_saved=second == wait - 1)
 
     def _evaluation(self) -> Iterator[Second]:
         real = self._recorded("evaluate")

@@ -61,6 +61,11 @@ def _compiles(job: Job, dice: Random) -> None:
     job.compiles_at_start, job.cores = (60, 2400), spread_evenly(dice, 0.02, 0.5)
 
 
+def _sharded_saves(job: Job, dice: Random) -> None:
+    """All ranks write their parts of a large model to a slow file system, and wait for it at the end."""
+    job.save, job.save_takes = "all write shards", spread_evenly(dice, 20, 600)
+
+
 SHAPES: Mapping[str, Callable[[Job, Random], None]] = {
     "light": _light,
     "bursty": _bursty,
@@ -68,4 +73,5 @@ SHAPES: Mapping[str, Callable[[Job, Random], None]] = {
     "long evaluations": _long_evaluations,
     "elastic": _elastic,
     "compiles": _compiles,
+    "sharded saves": _sharded_saves,
 }

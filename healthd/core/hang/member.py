@@ -11,7 +11,18 @@ from math import isnan
 
 from healthd.core.api.health import MemberState
 from healthd.core.hang.past import Past
-from healthd.core.hang.rhythm import LEARNED_FROM, MUCH_IO, NOISE, Activity, Rhythm, classify, is_much_more, learn
+from healthd.core.hang.rhythm import (
+    LEARNED_FROM,
+    MUCH_IO,
+    NOISE,
+    WINDOW,
+    Activity,
+    Rhythm,
+    classify,
+    is_much_more,
+    learn,
+    moves_much,
+)
 from healthd.core.hang.samples import KEPT, Rates, SampleRing, Usage, rates
 from healthd.core.hang.start import LITTLE, Start
 
@@ -20,6 +31,10 @@ LATE = 3.0
 LEARN_EVERY = timedelta(seconds=15)
 LEARN_AGAIN = timedelta(minutes=1)
 """The same, once a rhythm is known."""
+LONG_SAVE = 45.0
+"""Seconds of writing, after which it is learned anew from later samples alone: they would be most of a short window."""
+LONGEST_SAVE = timedelta(minutes=10).total_seconds()
+"""Seconds: a member that writes for longer without a pause writes as its usual work."""
 YOUNG = timedelta(minutes=10)
 """A rhythm that is known for less may be that of loading and compiling, which are steady for minutes."""
 
@@ -37,6 +52,8 @@ class MemberRhythm:
         self.last_active = at
         self.unseen = timedelta(0)
         """Since then, the time in which it was not seen what it did."""
+        self.stepped_at = at
+        """When it last worked, and moved little data: it may have made a step, and was not only saving."""
         self.quiet = 0.0
         """Seconds in which it was seen to do nothing since it last worked. Unseen time does not count."""
         self.worked = 0.0
@@ -57,6 +74,10 @@ class MemberRhythm:
         """When as much work as the rhythm shows was last learned."""
         self._learns_from = 0
         """The newest samples that show the present rhythm."""
+        self._learns_from_least = 0
+        """So many of them are needed to learn it anew."""
+        self._saving = 0.0
+        """Seconds in which it has written much more than usual, up to its newest sample."""
 
     @property
     def state(self) -> MemberState:
@@ -103,11 +124,14 @@ class MemberRhythm:
         if usage.gpu and not isnan(sample.gpu):
             self.gpu_past.add(sample.gpu, seconds)
         self._judge(sample, at, seconds)
-        self._learn(at)
+        self._note_saving(sample, seconds)
+        if not 0 < self._saving <= LONGEST_SAVE:
+            self._learn(at)
 
     def forget_rhythm(self) -> None:
         """Learn anew, from later samples alone."""
-        self.rhythm, self.start, self.quiet, self.worked, self._learns_from = None, None, 0.0, 0.0, 0
+        self.rhythm, self.start, self.quiet, self.worked = None, None, 0.0, 0.0
+        self._learns_from = self._learns_from_least = 0
 
     def seems_idle(self) -> bool:
         """Whether its rhythm showed it to be idle for most of the time since this was last asked."""
@@ -120,12 +144,24 @@ class MemberRhythm:
             self._take(self.start.observe(sample, seconds) if self.start else Activity.WORKING, at, seconds)
             return
         self.wrote_much = sample.written > max(2 * self.rhythm.highest.written, 4096.0)
-        self._take(classify(sample, self.rhythm), at, seconds)
+        activity = classify(sample, self.rhythm)
+        if activity is Activity.WORKING and not moves_much(sample, self.rhythm):
+            self.stepped_at = at
+        self._take(activity, at, seconds)
         self.judged += seconds
         if self.state is MemberState.WORKING:
             self.worked += seconds
         elif self._activity is not None:
             self.judged_idle += seconds
+
+    def _note_saving(self, sample: Rates, seconds: float) -> None:
+        """No rhythm is learned from a save: beside that, the wait at the end of the save would be a silence."""
+        if self.wrote_much and sample.written >= MUCH_IO:
+            self._saving += seconds
+            return
+        if LONG_SAVE <= self._saving <= LONGEST_SAVE:
+            self._learns_from, self._learns_from_least = 0, WINDOW
+        self._saving = 0.0
 
     def _take(self, activity: Activity, at: datetime, seconds: float) -> None:
         if activity is Activity.WORKING:
@@ -151,6 +187,8 @@ class MemberRhythm:
 
     def _learn_again(self, at: datetime, before: Rhythm) -> None:
         """Much more work than before may be a compilation, beside which the steps after it would look silent."""
+        if self._learns_from < self._learns_from_least:
+            return
         known = self._usual(self._learns_from)
         is_more = known is not None and is_much_more(known, before)
         if known is None or (is_more and at - self._usual_at < YOUNG):

@@ -144,10 +144,14 @@ def is_much_more(rhythm: Rhythm, before: Rhythm) -> bool:
     return rhythm.means.get("cpu", 0.0) * SHARE > usual
 
 
+def moves_much(sample: Rates, rhythm: Rhythm) -> bool:
+    """Whether it moves data as it usually does, and enough to be at work with nothing else."""
+    return sample.read + sample.written >= max(SHARE * rhythm.moved, MUCH_IO)
+
+
 def _loads_or_saves(sample: Rates, rhythm: Rhythm) -> bool:
     """It moves data as it usually does, or touches more new memory than ever: a new kind of work has begun."""
-    moved = sample.read + sample.written
-    return moved >= max(SHARE * rhythm.moved, MUCH_IO) or sample.faults >= max(rhythm.highest.faults, 100.0)
+    return moves_much(sample, rhythm) or sample.faults >= max(rhythm.highest.faults, 100.0)
 
 
 def _has_settled(cpu: Sequence[float]) -> bool:

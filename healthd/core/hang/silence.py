@@ -122,6 +122,7 @@ class GangRhythm:
         self._was_stopped = False
         self._changed_at: datetime | None = None
         self._changes = 0
+        self._changes_after_steps = 0
         self._present: Silence | None = None
 
     def observe(self, usages: Mapping[str, Usage | None], at: datetime, *, saves: bool = False) -> Silence | None:
@@ -154,7 +155,7 @@ class GangRhythm:
         self._present = None
         self._quiet, self._save_began, self._saved_at, self._save_seems_over = 0.0, None, None, False
         self._start_pause = 0.0
-        self._changed_at, self._changes = None, 0
+        self._changed_at, self._changes, self._changes_after_steps = None, 0, 0
 
     @property
     def is_known(self) -> bool:
@@ -201,8 +202,11 @@ class GangRhythm:
         Files may appear when a save begins and when it ends, and its peers wait for it between. So every second one
         counts: the time between three holds a save and the steps after it, or more steps.
         """
-        if self._changed_at is not None and at - self._changed_at < SHORTEST:
+        before = self._changed_at
+        if before is not None and at - before < SHORTEST:
             return
+        if before is not None and all(member.stepped_at > before for member in self.members.values()):
+            self._changes_after_steps += 1
         self._changed_at, self._changes = at, self._changes + 1
         if self._changes % 2:
             return
@@ -281,9 +285,10 @@ class GangRhythm:
     def _saves_known(self) -> int:
         """
         Saves that the gang came back from. Where it always writes much, as while its rhythm is that of a start, no save
-        is seen to end: then the changes of the folder count, of which one save makes two, when it begins and ends.
+        is seen to end: then steps of all members between two changes of the folder show that one is over. Without them
+        these may be the files of one slow save.
         """
-        return max(self._saves, (self._changes - 1) // 2)
+        return max(self._saves, self._changes_after_steps)
 
     @property
     def allowed(self) -> float:

@@ -302,12 +302,43 @@ def test_a_gang_that_writes_more_than_its_young_rhythm_shows_and_saves_again_and
     assert after(gang.run(30, sleeps, saves_at=[0])) <= timedelta(seconds=15)
 
 
-def test_one_slow_save_whose_folder_changes_twice_is_not_two_by_which_a_silence_is_judged() -> None:
+def test_the_many_files_of_one_slow_save_are_not_saves_by_which_a_silence_is_judged() -> None:
     gang = trained()
-    gang.run(30, writes, saves_at=[0, 29])
-    gang.run(1, writes)
+    gang.run(90, writes, saves_at=range(0, 90, 11))
 
     assert gang.run(200, sleeps, saves_at=[0]) is None
+
+
+@pytest.mark.parametrize("seconds", [60, 90, 400])
+def test_the_wait_at_the_end_of_a_slow_save_by_all_ranks_is_no_hang(seconds: int) -> None:
+    gang = trained(seconds=300)
+    gang.run(seconds, writes, saves_at=[0])
+
+    assert gang.run(60, sleeps) is None
+
+
+def test_after_a_slow_save_a_hang_is_seen_as_before() -> None:
+    gang = trained(seconds=300)
+    gang.run(90, writes, saves_at=[0])
+
+    assert gang.run(60, steps()) is None
+    assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
+
+
+def test_what_became_usual_after_a_slow_save_is_learned() -> None:
+    gang = trained(seconds=300)
+    gang.run(90, writes, saves_at=[0])
+    gang.run(600, steps(cpu=0.06, switches=6, faults=9, calls=0.75))
+
+    assert gang.run(600, steps(cpu=0.05, switches=5, faults=7.5, calls=0.6)) is None
+    assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
+
+
+def test_ranks_that_write_for_longer_than_any_save_do_so_as_their_work() -> None:
+    gang = trained(seconds=300)
+    gang.run(900, steps(written=200_000.0), saves_at=[0])
+
+    assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
 
 
 def test_a_silence_soon_after_a_save_that_all_came_back_from_is_no_save() -> None:
