@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from healthd.core.api import Cause, GangRef, ObjectMeta, Recovery, RecoverySpec
+from healthd.core.api import Cause, GangRef, ObjectMeta, Recovery, RecoverySpec, RecoveryStatus
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.gang import UNREADABLE, GangView, Root, RootOutcome
@@ -35,6 +35,8 @@ from healthd.core.untrusted import number_or
 
 __all__ = ["Decision", "Situation", "decide", "open_recovery", "stopped_at"]
 
+SKEW = timedelta(minutes=1)
+"""By so much the clocks of two controllers may differ unnoticed."""
 _UID_PREFIXES = (5, 8, 36)
 """Characters of a gang's uid in the names of its recoveries. A longer prefix is used only when a shorter one is not
 unique."""
@@ -94,6 +96,8 @@ def decide(
         begun = begin(recovery, now)
         then = decide(replace(recovery, status=begun), view, faults, policy, now, refusal)
         return then if then.record is not None else Decision(record=begun, reason=f"{begun.phase}: {begun.message}")
+    if (dated := _dated_again(status, policy, now)) != status:
+        return Decision(record=dated, reason="its times lie ahead of this clock, and are set to it")
     gang = recovery.spec.gang
     if root is None or root.ref.uid != gang.uid:
         message = f"the gang is not there: no {gang.kind} {gang.name} in {gang.namespace} has the uid {gang.uid}"
@@ -107,6 +111,20 @@ def decide(
     if status.phase is Phase.HELD and status.message.startswith(UNREADABLE):
         return situation.enter(phase, "the gang can be read again")
     return stepped_aside(situation) or _PHASES[phase](situation)
+
+
+def _dated_again(status: RecoveryStatus, policy: RecoveryPolicy, now: datetime) -> RecoveryStatus:
+    """
+    *status* without times ahead of *now*: a controller whose clock is ahead wrote them, or this clock was set back.
+
+    Else a gang would wait for as long as the clocks differ, on top of what it has to wait for.
+    """
+    since, start = status.phase_since, status.not_before
+    if since is not None and since > now + SKEW:
+        status = replace(status, phase_since=now)
+    if start is not None and start > now + policy.backoff_max + SKEW:
+        status = replace(status, not_before=now + policy.backoff_max)
+    return status
 
 
 _PHASES: dict[Phase, Callable[[Situation], Decision]] = {

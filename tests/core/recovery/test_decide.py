@@ -151,6 +151,23 @@ def test_a_gang_that_somebody_else_resumed_is_left_alone(phase: Phase) -> None:
     assert entered(decided(a_recovery_in(phase), a_root()))[0] is Phase.SUPERSEDED
 
 
+def test_times_of_a_controller_whose_clock_is_ahead_make_no_gang_wait_for_that_hour() -> None:
+    ahead = NOW + timedelta(hours=1)
+    record = decided(a_recovery_in(Phase.RESERVING, phase_since=ahead, not_before=ahead), a_root(**STOPPED)).record
+
+    assert record is not None
+    assert (record.phase, record.phase_since) == (Phase.RESERVING, NOW)
+    assert record.not_before == NOW + POLICY.backoff_max
+
+
+def test_times_a_little_ahead_stay_as_they_are() -> None:
+    ahead = NOW + timedelta(seconds=30)
+    waiting = a_recovery_in(Phase.RESERVING, phase_since=ahead, not_before=ahead + POLICY.backoff_max)
+    record = decided(waiting, a_root(**STOPPED)).record
+
+    assert record is None or record.not_before == waiting.status.not_before
+
+
 @pytest.mark.parametrize(
     ("phase", "attempt", "outcome"),
     [
