@@ -150,6 +150,7 @@ class Observer:
             last_work=self._activity.last_work(view.pods),
             usual_work=self._activity.usual_work(view.pods),
             inactive_for=self._activity.inactive_for(view.pods),
+            missed_since=self._activity.missed_since,
             silence=sampled or to_restart_for(view.root, silence, self._hang),
             sign_on=foreign_signs.reader(view.nodes, self._foreign, now),
         )

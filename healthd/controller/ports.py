@@ -70,6 +70,10 @@ class Activity(Protocol):
         """For how long all of *pods* have hung and done next to nothing; None when they do not, or it is not known."""
         ...
 
+    def missed_since(self, moment: datetime) -> timedelta:
+        """How much of the time since *moment* says nothing of the members, because healthd beside them did not run."""
+        ...
+
     def silence(self, pods: Sequence[Pod]) -> Silence | None:
         """The silence of the gang of *pods*, if it hangs and is to be restarted for that; None also when unknown."""
         ...
@@ -120,6 +124,10 @@ class NoActivity:
     def inactive_for(self, pods: Sequence[Pod]) -> timedelta | None:  # noqa: ARG002 - the protocol's signature
         """None."""
         return None
+
+    def missed_since(self, moment: datetime) -> timedelta:  # noqa: ARG002 - the protocol's signature
+        """None of it."""
+        return timedelta(0)
 
     def silence(self, pods: Sequence[Pod]) -> Silence | None:  # noqa: ARG002 - the protocol's signature
         """None."""

@@ -40,6 +40,7 @@ from healthd.core.api import (
 from healthd.core.api.model import KernelRecord
 from healthd.core.config import Config
 from healthd.gangs import ADAPTERS
+from healthd.local.attention import Attention
 from healthd.local.checkpoints.folder import CheckpointFolder, WatchedCheckpoints
 from healthd.local.gang import (
     NAMESPACE,
@@ -134,6 +135,7 @@ class LocalRuntime:
         self._jobs = JobController(cluster, new_suffix=machine.new_suffix, free_port=machine.free_port)
         self._controller_wakes = asyncio.Event()
         self._hangs = self._make_hang_watch()
+        self._attention = Attention(self._clock)
         self._controller = self._make_controller()
         self._prechecks = self._make_prechecks()
         self._alerts = RunAlerts(spec.name, spec.state, cluster, clock, self._controller, config, sinks, self.metrics)
@@ -228,6 +230,7 @@ class LocalRuntime:
                     group.create_task(self._prechecks.run(), name="prechecks"),
                     group.create_task(self._watch_folder(), name="checkpoint folder"),
                     group.create_task(self._hangs.run(), name="hangs"),
+                    group.create_task(self._attention.run(), name="attention"),
                 ]
                 yield
                 for loop in loops:
@@ -335,7 +338,7 @@ class LocalRuntime:
             checkpoints=self._checkpoints,
             metrics=self.metrics,
             has_rhythms=False,
-            activity=RankActivity(self._runner, self._hangs, self._config.hang),
+            activity=RankActivity(self._runner, self._hangs, self._config.hang, self._attention),
             witnesses=self._witnesses,
         )
         return Reconciler(dependencies, self._config)

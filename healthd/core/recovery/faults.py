@@ -359,10 +359,13 @@ def _overdue_first_steps(view: GangView, root: Root, policy: HangPolicy, now: da
     """
     allowed = silence_allowed(root.progress, policy, root.attempt)
     seen = _last(root.progress.at, view.last_activity, root.started_at, view.last_work)
-    if seen is None or view.last_work is None or now - seen <= allowed:
+    if seen is None or view.last_work is None:
+        return ""
+    lasted = now - seen - view.missed_since(seen)
+    if lasted <= allowed:
         return ""
     return (
-        f"no rank has printed or done anything for {_seconds(now - seen)}, more than the {_seconds(allowed)} that a "
+        f"no rank has printed or done anything for {_seconds(lasted)}, more than the {_seconds(allowed)} that a "
         f"{view.terms.gang} may take for its first steps (hang.first_step): they wait for each other, or for something "
         "that never comes"
     )
@@ -379,16 +382,17 @@ def _overdue_step(view: GangView, root: Root, policy: HangPolicy, now: datetime)
     seen = _last(root.progress.at, view.last_activity, root.started_at)
     if seen is None:
         return ""
-    if now - seen <= allowed:
+    lasted = now - seen - view.missed_since(seen)
+    if lasted <= allowed:
         return _only_prints(view, root, policy, now)
-    lasted = _seconds(now - seen)
     if not _works(view, now):
         most = f"the {_seconds(allowed)} that its own rhythm allows"
-        return f"no new step and no sign of life for {lasted}, more than {most}"
+        return f"no new step and no sign of life for {_seconds(lasted)}, more than {most}"
     allowed = max(allowed, policy.first_step)
-    if now - seen <= allowed:
+    if lasted <= allowed:
         return ""
-    return f"no new step for {lasted}, more than {_seconds(allowed)}, though a {view.terms.member} works as usual"
+    most = f"{_seconds(allowed)}, though a {view.terms.member} works as usual"
+    return f"no new step for {_seconds(lasted)}, more than {most}"
 
 
 def _only_prints(view: GangView, root: Root, policy: HangPolicy, now: datetime) -> str:
@@ -417,5 +421,6 @@ def _seconds(span: timedelta) -> str:
 
 def _works(view: GangView, now: datetime) -> bool:
     """Whether a member works as usual, by its samples here or by what the agent of its node publishes."""
-    works_here = view.usual_work is not None and now - view.usual_work <= WORKED_LATELY
+    is_silent = view.silence is not None  # its newest work is not long ago, and still it works no more
+    works_here = not is_silent and view.usual_work is not None and now - view.usual_work <= WORKED_LATELY
     return works_here or a_rank_works(view, now)

@@ -350,6 +350,11 @@ class LastCheck(StrEnum):
     FAILED = "failed"
 
 
+def nothing_missed(moment: datetime) -> timedelta:  # noqa: ARG001 - the signature of `GangView.missed_since`
+    """No time, as where members run on other machines."""
+    return timedelta(0)
+
+
 class GangView(msgspec.Struct, frozen=True, kw_only=True):
     """
     Everything that a decision about one gang may read.
@@ -401,6 +406,8 @@ class GangView(msgspec.Struct, frozen=True, kw_only=True):
     """When a member was last observed to work as it usually does, and not only to poll; None: unknown."""
     inactive_for: timedelta | None = None
     """For how long every member has hung and done next to nothing; None: not so, or unknown."""
+    missed_since: Callable[[datetime], timedelta] = nothing_missed
+    """How much of the time since a moment healthd did not run, nor most likely its members: the machine slept."""
     silence: Silence | None = None
     """What its members use each second shows that it hangs, and it is to be restarted for that."""
     slow: Sequence[Straggler] = ()

@@ -25,6 +25,7 @@ from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import GangRhythm, Silence
 from healthd.core.hang.suspects.evidence import Activity
 from healthd.core.hang.suspects.suspicion import suspects_of
+from healthd.local.attention import Attention
 from healthd.local.hang.evidence import activities_of
 from healthd.local.hang.gpus import SlotGpus
 from healthd.local.hang.record import HangRecord
@@ -197,7 +198,8 @@ def _used(usage: Usage | None, gpu: GpuUse | None) -> Usage | None:
 class RankActivity:
     """What the controller may know of the ranks: output and processor time, and a silence to restart them for."""
 
-    def __init__(self, runner: ProcessRunner, watch: HangWatch, policy: HangPolicy) -> None:
+    def __init__(self, runner: ProcessRunner, watch: HangWatch, policy: HangPolicy, attention: Attention) -> None:
+        self.missed_since = attention.missed_since
         self.last = runner.last
         self.last_work = runner.last_work
         self._watch = watch
@@ -218,4 +220,5 @@ class RankActivity:
         silence = self._watch.silence
         if silence is None or not self._restarts or self._watch.is_locating:
             return None
-        return msgspec.structs.replace(silence, suspects=self._watch.suspects)
+        later = self.missed_since(silence.seen_at)
+        return msgspec.structs.replace(silence, since=silence.since + later, suspects=self._watch.suspects)

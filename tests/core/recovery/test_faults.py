@@ -634,6 +634,31 @@ def test_members_that_may_go_on_by_themselves_are_waited_for(states: str) -> Non
     assert [cause.kind for cause in silent(SAVES, states, HANG.floor.total_seconds())] == [CauseKind.HANG]
 
 
+def test_a_gang_that_makes_no_step_and_hangs_is_not_said_to_work_because_it_worked_a_moment_ago() -> None:
+    pods, silence = (a_member(0), a_member(1)), msgspec.structs.replace(QUIET, since=NOW - timedelta(seconds=40))
+    waits = msgspec.structs.replace(QUIET.members[0], rank="0", states="S")
+    silence = msgspec.structs.replace(silence, members=(waits, msgspec.structs.replace(waits, rank="1")))
+    worked = NOW - timedelta(seconds=40)
+    view = GangView(root=SILENT, pods=pods, nodes=NODES, silence=silence, usual_work=worked)
+
+    (cause,) = find_faults(view, HANG, NOW)
+
+    assert "works as usual" not in cause.message
+    assert "no sign of life for 1200 s" in cause.message
+
+
+@pytest.mark.parametrize("root", [SILENT, a_root(started_at=NOW - timedelta(hours=1))])
+def test_time_in_which_healthd_did_not_run_is_not_held_against_a_gang(root: Root) -> None:
+    """The machine slept, and the ranks with it: they may have made their step a minute after it woke."""
+    an_hour_ago = NOW - timedelta(hours=1)
+    seen: dict[str, Any] = {"last_activity": an_hour_ago, "last_work": an_hour_ago}
+    awake = GangView(root=root, pods=(a_member(0), a_member(1)), nodes=NODES, **seen)
+    slept = msgspec.structs.replace(awake, missed_since=lambda moment: NOW - moment - timedelta(minutes=1))
+
+    assert [cause.kind for cause in find_faults(awake, HANG, NOW)] == [CauseKind.HANG]
+    assert find_faults(slept, HANG, NOW) == []
+
+
 def test_a_gang_of_which_all_members_are_stopped_is_waited_for() -> None:
     assert silent(SAVES, others="T") == []
 

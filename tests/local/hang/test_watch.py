@@ -18,6 +18,7 @@ from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import Silence
 from healthd.core.hang.suspects.evidence import Activity, ProcessEvidence, RankEvidence, TaskState
 from healthd.core.hang.suspects.vote import vote
+from healthd.local.attention import Attention
 from healthd.local.hang.gpus import SlotGpus
 from healthd.local.hang.record import HangRecord
 from healthd.local.hang.watch import HangWatch, RankActivity
@@ -67,6 +68,7 @@ class Run:
         self.ranks: Sequence[RunningRank] = [RunningRank(f"uid-{n}", str(n), 0, n) for n in range(2)]
         self.policy = policy or HangPolicy()
         self.clock = ManualClock()
+        self.attention = Attention(self.clock)
         self.watch = self.watching()
 
     def watching(self, gpus: SlotGpus | None = None) -> HangWatch:
@@ -109,6 +111,7 @@ class Run:
         """So many samples."""
         for _ in range(seconds):
             self.clock.advance(SECOND)
+            self.attention.note()
             await self.watch.cycle(self.clock.now())
             await self.settle()
 
@@ -120,7 +123,7 @@ class Run:
     def activity(self) -> RankActivity:
         """What the controller may know."""
         runner = cast("ProcessRunner", self)
-        return RankActivity(runner, self.watch, self.policy)
+        return RankActivity(runner, self.watch, self.policy, self.attention)
 
     def last(self, _: object) -> None:
         return None
@@ -160,6 +163,19 @@ async def test_ranks_that_do_nothing_before_their_rhythm_is_known_are_reported_a
     assert silence.seen_at - silence.since == timedelta(seconds=30)
     assert run.asked
     assert silence.worked == 0, "so no silence is short enough to be restarted for"
+
+
+async def test_a_silence_does_not_grow_while_the_machine_sleeps() -> None:
+    run = await hung(RESTARTS)
+    before = run.activity().silence([])
+    run.attention.note()
+    run.clock.advance(timedelta(hours=8))
+
+    after = run.activity().silence([])
+
+    assert before is not None
+    assert after is not None
+    assert after.since - before.since == timedelta(hours=8)
 
 
 async def test_its_end_is_reported_once() -> None:
