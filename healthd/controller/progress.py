@@ -6,8 +6,8 @@ The step is read by the names of the checkpoints alone: a cheap read, in the bac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,7 @@ class ProgressRecorder:
         checkpoints: Checkpoints,
         every: timedelta,
         announce: Announce,
+        missed_since: Callable[[datetime], timedelta],
     ) -> None:
         self._cluster = cluster
         self._adapters = adapters
@@ -44,6 +45,7 @@ class ProgressRecorder:
         self._checkpoints = checkpoints
         self._every = every
         self._announce = announce
+        self._missed_since = missed_since
         self._unsure: set[str] = set()
         """Uids of gangs that may hang, while their store cannot be read to confirm it."""
 
@@ -101,7 +103,9 @@ class ProgressRecorder:
         if read.answer is None:
             return False
         # The store may take minutes to answer; the step is dated by the end of the read.
-        progress = advance(root.progress, read.answer, root.attempt, read.ended or read.asked)
+        before, ended = root.progress.at, read.ended or read.asked
+        missed = self._missed_since(before) if before is not None else timedelta(0)
+        progress = advance(root.progress, read.answer, root.attempt, ended, missed)
         if progress == root.progress:
             return False
         note = {ANNOTATION_PROGRESS: msgspec.json.encode(progress).decode()}

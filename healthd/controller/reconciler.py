@@ -98,7 +98,13 @@ class Reconciler:
         )
         self._fresh_reader = self._observer.fresh_reader
         self._progress = ProgressRecorder(
-            self._cluster, self._adapters, self.reads, checkpoints, self._look_every / 2, self._announce
+            self._cluster,
+            self._adapters,
+            self.reads,
+            checkpoints,
+            self._look_every / 2,
+            self._announce,
+            dependencies.activity.missed_since,
         )
         self._hangs = HangReporter(
             self._cluster, self._adapters, config.hang, self._announce, self.cluster_state.recoveries

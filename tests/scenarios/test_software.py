@@ -258,6 +258,26 @@ async def test_a_gang_that_waits_for_ever_before_its_first_step_is_restarted() -
     assert "hang.first_step" in recovery.spec.cause.message
 
 
+class Sleepy(NoActivity):
+    """healthd and its ranks slept for all but a second of the time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def missed_since(self, moment: datetime) -> timedelta:
+        return max(timedelta(0), self._clock.now() - moment - timedelta(seconds=1))
+
+
+async def test_time_in_which_the_machine_slept_does_not_become_the_rhythm_of_a_gang() -> None:
+    scenario = Scenario()
+    scenario.add_loop("controller", scenario.new_controller("controller", activity=Sleepy(scenario.clock)))
+    await scenario.run_for(minutes=3)
+
+    intervals = scenario.root.progress.intervals
+    assert intervals
+    assert max(intervals) <= 1
+
+
 class AlwaysBusy(NoActivity):
     """Members that say something all the time."""
 

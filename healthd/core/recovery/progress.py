@@ -47,9 +47,9 @@ NO_PROGRESS = Progress()
 """No step was observed so far."""
 
 
-def advance(progress: Progress, step: int, attempt: int, now: datetime) -> Progress:
+def advance(progress: Progress, step: int, attempt: int, now: datetime, missed: timedelta = timedelta(0)) -> Progress:
     """
-    *progress* after *step* was observed at *now*.
+    *progress* after *step* was observed at *now*. *missed*: the time since the step before in which the machine slept.
 
     An interval counts only between two steps of one attempt: a restart is not part of the gang's rhythm. A new attempt
     that finds the step of an earlier attempt has made no progress yet.
@@ -59,7 +59,8 @@ def advance(progress: Progress, step: int, attempt: int, now: datetime) -> Progr
     same_run = progress.at is not None and attempt == progress.attempt and step > progress.step
     intervals = progress.intervals
     if same_run and progress.at is not None:
-        intervals = [*intervals, min(max(0.0, (now - progress.at).total_seconds()), LONGEST_INTERVAL)][-KEPT_INTERVALS:]
+        seconds = (now - progress.at - missed).total_seconds()
+        intervals = [*intervals, min(max(0.0, seconds), LONGEST_INTERVAL)][-KEPT_INTERVALS:]
     return Progress(step=step, at=now, attempt=attempt, intervals=intervals)
 
 

@@ -48,6 +48,13 @@ def test_a_step_back_within_an_attempt_is_no_interval() -> None:
     assert advance(steps(0, 10, 20), 0, 0, START + timedelta(seconds=30)).intervals == [10, 10]
 
 
+def test_time_in_which_the_machine_slept_is_no_part_of_an_interval() -> None:
+    slept = timedelta(minutes=1)
+    progress = advance(steps(0, 10), 2, 0, START + timedelta(seconds=80), slept)
+
+    assert progress.intervals == [10, 10]
+
+
 def test_a_clock_that_went_back_makes_no_negative_interval() -> None:
     assert steps(100, 40).intervals == [0]
 
