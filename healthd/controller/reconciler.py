@@ -294,8 +294,11 @@ class Reconciler:
         try:
             opened = await self._cluster.create(msgspec.structs.replace(wanted, metadata=meta))
         except AlreadyExists:
-            # Another controller saw the same fault first and created this recovery.
-            return None
+            again = await self._fresh_reader.recoveries(root.ref)
+            if any(each.metadata.name == wanted.metadata.name for each in again):
+                return None  # another controller saw the same fault first and created this recovery
+            why = "it is of another gang, or cannot be read: delete it, or the gang is never recovered"
+            raise Conflict(f"there is a recovery {wanted.metadata.name} already; {why}") from None
         self.cluster_state.upsert(opened)
         log.warning("recovery.opened", recovery=opened.metadata.name, cause=cause.kind, why=cause.message)
         return opened

@@ -9,7 +9,7 @@ from typing import Any
 
 from healthd.alerts.sink import Sink
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Cluster, Forbidden, NotFound, Unavailable
+from healthd.cluster.port import AlreadyExists, Cluster, Forbidden, NotFound, Unavailable
 from healthd.controller.alerts.heartbeat import HeartbeatSink
 from healthd.controller.daemon import LEASE, ControllerDaemon, ControllerDependencies
 from healthd.controller.ports import Checkpoints
@@ -29,7 +29,8 @@ TURNS = 200
 class Link:
     """
     A cluster as one replica reaches it: not at all while it is *cut*, and without the kinds that are *unknown*. Writes
-    to objects whose names are *refused* fail, as by an admission policy.
+    to objects whose names are *refused* fail, as by an admission policy. No object of a kind in *taken* can be
+    made: one that no controller can read has the name.
     """
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
@@ -37,6 +38,7 @@ class Link:
         self.cut = False
         self.unknown: set[type[Any]] = set()
         self.refused: set[str] = set()
+        self.taken: set[type[Any]] = set()
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self._cluster, name)
@@ -48,6 +50,8 @@ class Link:
                 raise Unavailable("no route to the API server")
             if isinstance(args[0], type) and args[0] in self.unknown:
                 raise NotFound("the server could not find the requested resource")
+            if type(args[0]) in self.taken:
+                raise AlreadyExists("an object of that name already exists")
             if is_write and args[1] in self.refused:
                 raise Forbidden("an admission policy denied the request")
             return await verb(*args, **options)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from healthd.core.api import Job, ObjectMeta, Occurrence, Pod, PodGang, PodGangSpec
+from healthd.core.api import Job, ObjectMeta, Occurrence, Pod, PodGang, PodGangSpec, Recovery
 from healthd.core.api.model import Hold, Phase
 from tests.builders import a_job, a_pod, a_recovery
 from tests.controller.replicas import Replicas
@@ -123,6 +123,22 @@ async def test_a_recovery_of_an_unknown_kind_of_gang_gets_one_event_and_its_gang
 
     assert (event.type, event.involved_object.name) == ("Warning", "by-hand")
     assert "knows no gangs of the kind Jobb, only " in event.message
+
+
+async def test_a_gang_whose_recovery_cannot_be_made_as_its_name_is_taken_is_reported_and_recovered_once_it_is_free(
+    scenario: Replicas,
+) -> None:
+    await scenario.start("a")
+    await scenario.until(lambda: scenario.is_led_by("a"))
+    scenario.links["a"].taken.add(Recovery)
+    await scenario.quarantine("node-1")
+    await scenario.clock.run_for(timedelta(minutes=1))
+
+    stuck = [each for each in (await scenario.cluster.list(Occurrence)).items if each.reason == "GangStuck"]
+    assert "delete it, or the gang is never recovered" in stuck[0].message
+
+    scenario.links["a"].taken.clear()
+    await scenario.until(scenario.is_stopped)
 
 
 async def test_an_invalid_gang_is_not_stopped_until_it_is_corrected(scenario: Replicas) -> None:
