@@ -7,7 +7,7 @@ What is not known is never silence: a member that is traced by a debugger, waits
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from math import isnan
+from math import inf, isnan
 
 from healthd.core.api.health import MemberState
 from healthd.core.hang.past import Past
@@ -62,6 +62,10 @@ class MemberRhythm:
         """Seconds since `seems_idle` was last asked, and those of them in which its rhythm showed it to be idle."""
         self.states = ""
         self.wrote_much = False
+        self.may_save = False
+        """Its rhythm is not known, and it writes much more than before the save that has begun."""
+        self._wrote_before = inf
+        """Bytes a second, at most, before the newest save that began while its rhythm was not known."""
         self.does_other_work = False
         """By its newest sample: what seemed a silence was none."""
         self._activity: Activity | None = None
@@ -109,7 +113,7 @@ class MemberRhythm:
 
     def _observe(self, usage: Usage | None, at: datetime) -> None:
         before, self._before = self._before, (at, usage) if usage is not None else None
-        self._activity, self.wrote_much, self.does_other_work = None, False, False
+        self._activity, self.wrote_much, self.may_save, self.does_other_work = None, False, False, False
         if usage is None or before is None:
             return
         seconds = (at - before[0]).total_seconds()
@@ -133,6 +137,11 @@ class MemberRhythm:
         self.rhythm, self.start, self.quiet, self.worked = None, None, 0.0, 0.0
         self._learns_from = self._learns_from_least = 0
 
+    def save_begins(self) -> None:
+        """Before its rhythm is known, what it wrote before a save is all that tells the save from its steps."""
+        if self.rhythm is None:
+            self._wrote_before = max(self.ring.newest("written")[:-1], default=inf)
+
     def seems_idle(self) -> bool:
         """Whether its rhythm showed it to be idle for most of the time since this was last asked."""
         seems_idle = self.judged >= LEARNED_FROM and self.judged_idle > self.judged / 2
@@ -141,6 +150,7 @@ class MemberRhythm:
 
     def _judge(self, sample: Rates, at: datetime, seconds: float) -> None:
         if self.rhythm is None:
+            self.may_save = sample.written > max(2 * self._wrote_before, MUCH_IO)
             self._take(self.start.observe(sample, seconds) if self.start else Activity.WORKING, at, seconds)
             return
         self.wrote_much = sample.written > max(2 * self.rhythm.highest.written, 4096.0)
@@ -156,7 +166,7 @@ class MemberRhythm:
 
     def _note_saving(self, sample: Rates, seconds: float) -> None:
         """No rhythm is learned from a save: beside that, the wait at the end of the save would be a silence."""
-        if self.wrote_much and sample.written >= MUCH_IO:
+        if self.may_save or (self.wrote_much and sample.written >= MUCH_IO):
             self._saving += seconds
             return
         if LONG_SAVE <= self._saving <= LONGEST_SAVE:

@@ -145,7 +145,7 @@ class GangRhythm:
                 )
             self.members[rank].observe(None if stopped_by_a_person else usage, at)
         self._remember_pause()
-        self._remember_save(at, appeared=saves, wrote=any(member.wrote_much for member in self.members.values()))
+        self._remember_save(at, appeared=saves)
         return self._silence(at)
 
     def restart(self) -> None:
@@ -234,18 +234,26 @@ class GangRhythm:
             self._polled = frozenset(rank for rank, member in self.members.items() if member.polls)
         self._quiet = quiet
 
-    def _remember_save(self, at: datetime, *, appeared: bool, wrote: bool) -> None:
+    def _remember_save(self, at: datetime, *, appeared: bool) -> None:
         """
         A save is over when every member has worked after it. One that is written for a minute is one, though members
-        work meanwhile; files that appear `SHORTEST` after it began are of another.
+        work meanwhile; files that appear `SHORTEST` after it began are of another. Before a rhythm is known, writing
+        goes on with a save, and begins none: a start writes, too.
         """
+        wrote = any(member.wrote_much for member in self.members.values())
+        if self._save_began is not None:
+            wrote |= any(member.may_save for member in self.members.values())
         if self._save_began is not None and self._saved_at is not None:
             goes_on = wrote or (appeared and at - self._save_began < SHORTEST)
             since = self._saved_at + (timedelta(0) if appeared else BACK_AFTER)
             if not goes_on and all(member.last_active > since for member in self.members.values()):
                 self._saves, self._save_began = self._saves + 1, None
+        if (appeared or wrote) and self._save_began is None:
+            self._save_began = at
+            for member in self.members.values():
+                member.save_begins()
         if appeared or wrote:
-            self._saved_at, self._save_began = at, self._save_began or at
+            self._saved_at = at
 
     def _silence(self, at: datetime) -> Silence | None:
         """The same one until a member works: a sample that shows nothing ends no silence."""

@@ -317,6 +317,15 @@ def test_the_wait_at_the_end_of_a_slow_save_by_all_ranks_is_no_hang(seconds: int
     assert gang.run(60, sleeps) is None
 
 
+@pytest.mark.parametrize("steps_before", [20, 30, 40])
+def test_the_wait_at_the_end_of_a_save_that_began_before_the_rhythm_was_known_is_no_hang(steps_before: int) -> None:
+    gang = Gang()
+    gang.run(steps_before, steps())
+    gang.run(20, writes, saves_at=[0])
+
+    assert gang.run(60, sleeps) is None
+
+
 def test_after_a_slow_save_a_hang_is_seen_as_before() -> None:
     gang = trained(seconds=300)
     gang.run(90, writes, saves_at=[0])
