@@ -247,8 +247,8 @@ async def hold_a_gang(cluster: EmbeddedCluster) -> None:
         Phase.HELD, causes=[a_cause(node="gpu-7", at=now)], timeline=[entered], held_in=Phase.RESERVING
     )
     gang = GangRef(kind="Job", name="llama", namespace="team-a", uid="uid")
-    recovery = replace(recovery, metadata=ObjectMeta(name="llama-1", namespace="team-a"))
-    await cluster.create(replace(recovery, spec=replace(recovery.spec, gang=gang)))
+    named, spec = ObjectMeta(name="llama-1", namespace="team-a"), replace(recovery.spec, gang=gang)
+    await cluster.create(replace(recovery, metadata=named, spec=spec))
     status = {"status": msgspec.to_builtins(recovery.status)}
     await cluster.patch(Recovery, "llama-1", status, namespace="team-a", subresource="status")
 

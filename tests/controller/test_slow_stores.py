@@ -212,7 +212,7 @@ async def test_a_store_that_fails_again_and_again_is_asked_less_and_less_often(s
 
     assert len(asked) <= 70
     assert slow.scenario.recovery().metadata.resource_version == version
-    assert [reason for reason, _ in slow.reported].count("CheckpointRejected") == 1
+    assert [reason for reason, _ in slow.reported].count("RecoveryHeld") == 1
 
 
 async def test_an_unreadable_store_of_a_started_gang_is_reported_until_it_can_be_read(slow: Slow) -> None:

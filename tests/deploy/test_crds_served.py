@@ -42,10 +42,14 @@ class Recoveries:
 
     def __init__(self, control_plane: ControlPlane, namespace: str) -> None:
         self._api = control_plane.api
+        self._namespace = namespace
         self._path = f"/apis/healthd.dev/v1alpha1/namespaces/{namespace}/recoveries"
 
     def create(self, body: Json) -> Json:
-        return self._api.create(self._path, body)
+        """With its gang in this namespace."""
+        spec = body["spec"]
+        gang = {**spec["gang"], "namespace": self._namespace}
+        return self._api.create(self._path, {**body, "spec": {**spec, "gang": gang}})
 
     def patch(self, body: Json) -> Json:
         return self._api.patch(f"{self._path}/llama-1", body)
@@ -201,9 +205,9 @@ async def test_a_recovery_that_somebody_deleted_is_made_again_in_its_phase(
         },
         RecoveryStatus,
     )
-    body = msgspec.convert(a_recovery(), Recovery)
-    meta = msgspec.structs.replace(body.metadata, namespace=namespace)
-    lost = msgspec.structs.replace(body, metadata=meta, status=status)
+    body = a_recovery(gang={"kind": "Job", "name": "llama", "namespace": namespace, "uid": "u"})
+    named = {**body, "metadata": {"name": "llama-1", "namespace": namespace}}
+    lost = msgspec.structs.replace(msgspec.convert(named, Recovery), status=status)
     async with as_holder_of(installed, token_of_controller(installed)) as cluster:
         made = await make_again(cluster, lost, status.timeline[0].at)
 

@@ -227,6 +227,7 @@ async def test_without_a_spare_and_without_saves_it_runs_on() -> None:
     assert without.recoveries() == unseen.recoveries() == []
 
 
+@pytest.mark.slow
 async def test_the_same_rank_that_is_slow_on_its_next_node_is_not_swapped_again() -> None:
     scenario = await training(spares=2)
     scenario.is_slow(1)

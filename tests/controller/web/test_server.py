@@ -237,15 +237,15 @@ async def test_a_gang_is_shown_with_what_its_other_objects_say_and_the_cluster_s
 
 
 async def test_a_gang_of_which_other_objects_say_something_is_asked_about_again_each_minute() -> None:
-    said = {"ending": RootOutcome.COMPLETE}
+    said = [RootOutcome.COMPLETE]
 
     async def as_they_say(root: Root) -> Root:
-        return dataclasses.replace(root, **said)
+        return dataclasses.replace(root, ending=said[-1])
 
     state = FleetOf(nodes=4, gangs=1).state
     fleet = Fleet(FleetSource(name="lab", cluster_state=state, config=CONFIG, complete=as_they_say))
     await fleet.refresh(START)
-    said["ending"] = RootOutcome.NOT_ENDED
+    said.append(RootOutcome.NOT_ENDED)
     await fleet.refresh(START + OLD_AFTER)
     await fleet.refresh(START + OLD_AFTER)
 
