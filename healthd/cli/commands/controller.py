@@ -32,6 +32,7 @@ from healthd.controller.checkpoints.verifier_pods import VerifierPods, image_of
 from healthd.controller.daemon import ControllerDaemon, ControllerDependencies
 from healthd.controller.remediation.requests import Requests
 from healthd.controller.remediation.webhook import Webhooks
+from healthd.core.api.names import SYSTEM_NAMESPACE
 from healthd.core.config import CheckpointsPolicy, Config, RemediationPolicy
 from healthd.gangs.kinds import adapters_of
 from healthd.telemetry.address import AddressError
@@ -76,12 +77,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_namespace(own: str, config: Config) -> None:
-    """Elsewhere no admission policy limits what this controller may do, and its agents have no budget."""
-    usual = config.quarantine.namespace
-    if own and own != usual:
+    """
+    Elsewhere no admission policy as it is shipped limits what this controller may do, and its agents have no budget. A
+    site that has changed all names has changed that of the budget, too.
+    """
+    if own and own not in {SYSTEM_NAMESPACE, config.quarantine.namespace}:
         raise UserError(
-            f"this pod runs in the namespace {own}, and quarantine.namespace is {usual}: the admission policies name "
-            f"that one, and limit nothing in another. Install healthd in {usual}: no overlay may set its `namespace`"
+            f"this pod runs in the namespace {own}: the admission policies name {SYSTEM_NAMESPACE}, and limit nothing "
+            f"there. Install healthd in {SYSTEM_NAMESPACE}: no overlay may set its `namespace`. Where policies, roles "
+            f"and budget were all changed to {own}, set quarantine.namespace to it"
         )
 
 

@@ -24,6 +24,7 @@ from healthd.core.api import (
     NodeRemediation,
     Pod,
 )
+from healthd.core.api.names import SYSTEM_NAMESPACE
 from healthd.core.api.remediations import NodeRemediationStatus
 from healthd.core.reliability.history import machine_of, object_name
 from healthd.core.remediation.hands.description import HandDescription
@@ -35,7 +36,6 @@ from healthd.core.remediation.person import persons_word
 from healthd.core.remediation.situation import NodeSituation
 from healthd.core.report.node_plan import NodePlan, plan_of
 
-NAMESPACE = "healthd-system"
 """Where healthd itself runs, and its histories are."""
 
 
@@ -63,7 +63,7 @@ async def read_plan(cluster: Cluster, name: str, hands: Sequence[HandDescription
     facts = facts_of(node, provider, attempt=1, rung="rung", image="image")
     discovery = Discovery(cluster, clock)
     why_not = {hand.name: _why_not(hand, await discovery.served(hand), node, facts) for hand in hands}
-    record = await _read(cluster, NodeRemediation, name, NAMESPACE)
+    record = await _read(cluster, NodeRemediation, name, SYSTEM_NAMESPACE)
     status = record.status if record is not None else NodeRemediationStatus()
     asked = [each.hand for each in status.attempts if each.outcome is None]
     situation = NodeSituation(
@@ -95,5 +95,5 @@ async def _read(cluster: Cluster, kind: type[Any], name: str, namespace: str = "
 
 
 async def _history(cluster: Cluster, node: Node) -> MachineHistory | None:
-    found = await _read(cluster, HardwareHistory, object_name(machine_of(node)), NAMESPACE)
+    found = await _read(cluster, HardwareHistory, object_name(machine_of(node)), SYSTEM_NAMESPACE)
     return found.spec if found is not None else None

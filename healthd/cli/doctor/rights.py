@@ -13,9 +13,10 @@ from healthd.core.api import (
     ResourceAttributes,
     SubjectAccessReview,
 )
+from healthd.core.api.names import SYSTEM_NAMESPACE
 from healthd.core.config import CheckpointsPolicy
 from healthd.core.report.doctor import Right, VerifierPod
-from healthd.core.report.doctor.rights import ACCOUNT, CONTROLLER, GROUPS, NAMESPACE, verifiers_of
+from healthd.core.report.doctor.rights import ACCOUNT, CONTROLLER, GROUPS, verifiers_of
 
 
 async def ask_about(cluster: Cluster, rights: Iterable[Right]) -> Mapping[Right, bool | None]:
@@ -46,7 +47,7 @@ async def find_verifiers(
 ) -> tuple[VerifierPod, ...] | None:
     """As `core.report.doctor.rights.verifiers_of`, with the controller's pods that are there. Raises ClusterError."""
     try:
-        pods = (await cluster.list(Pod, namespace=NAMESPACE, labels=CONTROLLER)).items
+        pods = (await cluster.list(Pod, namespace=SYSTEM_NAMESPACE, labels=CONTROLLER)).items
     except (NotFound, Forbidden):
         pods = []
     there = [pod for pod in pods if pod.metadata.deletion_timestamp is None]

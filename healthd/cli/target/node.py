@@ -8,10 +8,10 @@ from healthd.cli.errors import UserError
 from healthd.cli.target.target import Target, open_target
 from healthd.cluster.port import Forbidden, NotFound
 from healthd.core.api import HardwareHistory, MachineHistory, Node, NodeHealth, NodeHealthStatus
+from healthd.core.api.names import SYSTEM_NAMESPACE
 from healthd.core.node.expected_devices import ExpectedDevices, expected_devices
 from healthd.core.reliability.history import machine_of, object_name
 
-NAMESPACE = "healthd-system"
 """Where healthd itself runs, and its histories are."""
 
 
@@ -40,7 +40,7 @@ async def _status(found: Target, node: Node) -> NodeHealthStatus:
 async def _history(found: Target, node: Node) -> MachineHistory | None:
     for machine in (machine_of(node), f"node/{node.metadata.name}"):
         try:
-            return (await found.cluster.get(HardwareHistory, object_name(machine), namespace=NAMESPACE)).spec
+            return (await found.cluster.get(HardwareHistory, object_name(machine), namespace=SYSTEM_NAMESPACE)).spec
         except (NotFound, Forbidden):
             continue
     return None

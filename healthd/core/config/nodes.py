@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from healthd.core.api.names import SYSTEM_NAMESPACE
 from healthd.core.config.base import Policy
 from healthd.core.config.site_rules import SITE, SiteRule
 
@@ -57,7 +58,7 @@ class QuarantinePolicy(Policy, frozen=True, kw_only=True):
             pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$",
             extra={"shape": "a Kubernetes namespace: up to 63 lower-case letters, digits and inner hyphens"},
         ),
-    ] = "healthd-system"
+    ] = SYSTEM_NAMESPACE
     cordon: Annotated[
         bool,
         Meta(

@@ -28,5 +28,17 @@ def test_an_alert_service_without_what_its_kind_needs_is_refused_at_the_start(tm
 def test_a_namespace_that_no_admission_policy_names_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POD_NAMESPACE", "ml-platform")
 
-    with pytest.raises(UserError, match=r"in the namespace ml-platform, and quarantine\.namespace is healthd-system"):
+    with pytest.raises(UserError, match=r"in the namespace ml-platform: the admission policies name healthd-system"):
         started()
+
+
+@pytest.mark.parametrize("own", ["healthd-system", "ml-platform"])
+def test_a_budget_in_a_namespace_of_its_own_and_a_site_that_changed_all_names_are_taken(
+    own: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "healthd.yaml"
+    file.write_text("quarantine: {namespace: ml-platform}\n")
+    monkeypatch.setenv("POD_NAMESPACE", own)
+
+    with pytest.raises(UserError, match="there is no such file"):  # the next thing that it looks at
+        started("--config", str(file), "--kubeconfig", str(tmp_path / "kubeconfig"))

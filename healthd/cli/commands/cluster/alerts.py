@@ -23,6 +23,7 @@ from healthd.clock import SystemClock
 from healthd.cluster.port import NotFound
 from healthd.core.alerts.listing import IncidentRow, Order, in_order, rows_of
 from healthd.core.api import IncidentRecord, to_wire
+from healthd.core.api.names import SYSTEM_NAMESPACE
 from healthd.local.gang import NAMESPACE
 
 OPEN = 1
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--all", action="store_true", help="also those that are over, and were sent")
     listing.add_argument("-o", "--output", choices=["table", "json"], default="table", help="json: one object a line")
     listing.add_argument(
-        "--in", dest="home", default="healthd-system", metavar="NAMESPACE", help="where healthd itself runs"
+        "--in", dest="home", default=SYSTEM_NAMESPACE, metavar="NAMESPACE", help="where healthd itself runs"
     )
     add_target_arguments(listing)
     try_alerts.add_arguments(what.add_parser("test", help=try_alerts.HELP))

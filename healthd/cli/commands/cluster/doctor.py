@@ -11,7 +11,7 @@ import dataclasses
 import json
 import random
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +49,7 @@ from healthd.core.api import (
     StatefulSetManifest,
 )
 from healthd.core.api.locations import VOLUMES_AT, allowed_in
+from healthd.core.api.names import SYSTEM_NAMESPACE
 from healthd.core.config import CheckpointsPolicy, Config
 from healthd.core.config.gang_kinds import KindDescription
 from healthd.core.recovery.gang import Root
@@ -195,7 +196,7 @@ async def read_chart(cluster: Cluster, target: DoctorTarget, config: Config | No
         nodes={node.metadata.name: node for node in await _seen(cluster, Node)},
         health={report.metadata.name: report for report in await _seen(cluster, NodeHealth)},
         is_installed=await _is_installed(cluster, target.namespace),
-        leases=await _leases(cluster, (config or Config()).quarantine.namespace),
+        leases=await _leases(cluster, {SYSTEM_NAMESPACE, (config or Config()).quarantine.namespace}),
         hint_policy=await _hint_policy(cluster),
         format_trouble=why_no_format(meta.annotations.get(ANNOTATION_CHECKPOINT_FORMAT, "")),
         policy=(config or Config()).recovery,
@@ -272,13 +273,17 @@ async def _is_installed(cluster: Reader, namespace: str) -> bool:
     return True
 
 
-async def _leases(cluster: Reader, namespace: str) -> tuple[Lease, ...] | None:
-    try:
-        return (await cluster.get(Lease, LEASE, namespace),)
-    except NotFound:
-        return ()
-    except Forbidden:
-        return None
+async def _leases(cluster: Reader, namespaces: Collection[str]) -> tuple[Lease, ...] | None:
+    """Those of the name of the controller's, in the *namespaces* where it may run."""
+    found = list[Lease]()
+    for namespace in namespaces:
+        try:
+            found.append(await cluster.get(Lease, LEASE, namespace))
+        except NotFound:
+            continue
+        except Forbidden:
+            return None
+    return tuple(found)
 
 
 async def _hint_policy(cluster: Reader) -> HintPolicy:

@@ -18,6 +18,7 @@ from healthd.cli.target.target import Target, open_target
 from healthd.clock import SystemClock
 from healthd.cluster.port import Forbidden, NotFound
 from healthd.core.api import HardwareHistory, Node, NodeHealth, NodeRemediation
+from healthd.core.api.names import SYSTEM_NAMESPACE
 from healthd.core.api.remediations import SpareCheck
 from healthd.core.report.listing.nodes import COLUMNS, NodeRow, cells, node_rows, summary
 
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_arguments(parser, _EXAMPLES)
     parser.add_argument("nodes", nargs="*", metavar="NODE", help="only these")
     parser.add_argument(
-        "--in", dest="home", default="healthd-system", metavar="NAMESPACE", help="where healthd itself runs"
+        "--in", dest="home", default=SYSTEM_NAMESPACE, metavar="NAMESPACE", help="where healthd itself runs"
     )
 
 

@@ -20,6 +20,7 @@ from healthd.cli.target.target import add_target_arguments, open_target
 from healthd.clock import SystemClock
 from healthd.cluster.port import ClusterError, Forbidden, NotFound
 from healthd.core.api import ANNOTATION_CLAIM, HardwareHistory, MachineHistory, Node
+from healthd.core.api.names import SYSTEM_NAMESPACE
 from healthd.core.recovery.nodes.spares import is_spare
 from healthd.core.reliability.fleet_rates import FleetRates, Rate, published_failures, published_repair, rates
 from healthd.core.reliability.history import is_away
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     planning.add_argument("-o", "--output", choices=["text", "json"], default="text", help="json: one object a line")
     planning.add_argument(
-        "--in", dest="home", default="healthd-system", metavar="NAMESPACE", help="where healthd itself runs"
+        "--in", dest="home", default=SYSTEM_NAMESPACE, metavar="NAMESPACE", help="where healthd itself runs"
     )
     add_target_arguments(planning)
 

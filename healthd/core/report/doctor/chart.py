@@ -119,7 +119,7 @@ class Chart:
     is_installed: bool = True
     """Whether the cluster has the definitions of healthd."""
     leases: tuple[Lease, ...] | None = None
-    """The Lease of the controller; empty: there is none, None: it is not known."""
+    """Those that may be of the controller; empty: there is none, None: it is not known."""
     hint_policy: HintPolicy = HintPolicy.UNKNOWN
     policy: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     now: datetime | None = None

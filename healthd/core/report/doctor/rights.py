@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_REBUILD, ANNOTATION_RECREATE, Pod
 from healthd.core.api.locations import VOLUMES_AT, is_below, parts_of
+from healthd.core.api.names import SYSTEM_NAMESPACE
 from healthd.core.config import CheckpointsPolicy
 from healthd.core.config.gang_kinds import VERBS
 from healthd.core.phrases import some
 from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel, Right, VerifierPod
 
-NAMESPACE = "healthd-system"
-ACCOUNT = f"system:serviceaccount:{NAMESPACE}:healthd-controller"
+ACCOUNT = f"system:serviceaccount:{SYSTEM_NAMESPACE}:healthd-controller"
 """As whom the controller of `deploy/` speaks to the API server. The admission policies name it, too."""
-GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
+GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{SYSTEM_NAMESPACE}", "system:authenticated")
 """That the API server gives every such account."""
 CONTROLLER = {"app.kubernetes.io/name": "healthd", "app.kubernetes.io/component": "controller"}
 """Labels of its pods."""
@@ -129,7 +129,7 @@ def _plain_pods(chart: Chart) -> Iterator[Remark]:
             f"the controller may not guard plain pods in {where}",
             f"it lacks the right to {some(missing)}, so it remembers none of these pods, and never stops them",
             f"kubectl create rolebinding healthd-plain-pods -n {where} --clusterrole healthd-controller-plain-pods "
-            f"--serviceaccount {NAMESPACE}:healthd-controller",
+            f"--serviceaccount {SYSTEM_NAMESPACE}:healthd-controller",
         )
     elif _is_unknown(chart, rights):
         yield _not_known(f"guard plain pods in {where}", f"create podgangs.healthd.dev -n {where}")
@@ -161,7 +161,7 @@ def _rebuild(chart: Chart) -> Iterator[Remark]:
             f"{ANNOTATION_REBUILD} asks for it, and it lacks the right to {some(missing)}: a gang that failed for good "
             "stays so",
             f"kubectl create rolebinding healthd-rebuild -n {where} --clusterrole healthd-controller-rebuild "
-            f"--serviceaccount {NAMESPACE}:healthd-controller",
+            f"--serviceaccount {SYSTEM_NAMESPACE}:healthd-controller",
         )
     elif _is_unknown(chart, rights):
         yield _not_known(f"make gangs of {where} again", f"rebuild rootcopies.healthd.dev -n {where}")
@@ -192,7 +192,7 @@ def _verifiers(chart: Chart) -> Iterator[Remark]:
         yield Remark(
             RemarkLevel.NOTE,
             f"which image would verify {location} is not known",
-            f"no pod of the controller is to be seen in {NAMESPACE}; the controller needs the right to run its image",
+            f"no pod of the controller is to be seen in {SYSTEM_NAMESPACE}; it needs the right to run its image",
             "let the controller run, or ask somebody who may list its pods",
         )
 

@@ -35,13 +35,14 @@ def examine(chart: Chart) -> Iterator[Remark]:
 
 def _controller(leases: Sequence[Lease], now: datetime | None) -> Iterator[Remark]:
     """That a Lease was not renewed is a risk alone: the clock of the doctor's machine may be wrong."""
-    holder = leases[0].spec.holder_identity if leases else ""
-    renewed = leases[0].spec.renew_time if leases else None
-    if not holder:
+    held = [each.spec for each in leases if each.spec.holder_identity]
+    holders = {each.renew_time: each.holder_identity for each in held if each.renew_time}
+    renewed = max(holders, default=None)
+    if not held:
         level, what = RemarkLevel.PREVENTS, "no controller of healthd leads: nothing holds its Lease"
     elif now and renewed and now - renewed > SILENT:
-        ago = age((now - renewed).total_seconds())
-        level, what = RemarkLevel.RISKS, f"the controller that leads, {holder}, has not renewed its Lease for {ago}"
+        who, ago = holders[renewed], age((now - renewed).total_seconds())
+        level, what = RemarkLevel.RISKS, f"the controller that leads, {who}, has not renewed its Lease for {ago}"
     else:
         return
     yield Remark(
