@@ -52,6 +52,8 @@ from healthd.gangs.annotations import (
 from healthd.gangs.kueue import queue_trouble
 from healthd.gangs.manifests import GATE, made_again, mounts_in, packed, remembered, unpacked
 
+MOST_ASKED = 16
+"""Names of members without a pod that are looked for at once, a request each. One that is taken says enough."""
 OPTIONS = (
     ANNOTATION_RESTART,
     ANNOTATION_CHECKPOINT,
@@ -107,8 +109,12 @@ class PodGangAdapter(GangAdapter[PodGang]):
         return dataclasses.replace(root, ending=ending, deleting=deleting, gone=tuple(missing), invalid=invalid)
 
     async def taken_seats(self, cluster: Reader, root: Root, seats: Collection[str]) -> tuple[str, ...]:
-        """A pod without the label, or one that has lost it, runs on while the others are stopped."""
-        return tuple([why for name in seats if (why := await _name_trouble(cluster, root, name))])
+        """
+        A pod without the label, or one that has lost it, runs on while the others are stopped. `MOST_ASKED` at most: of
+        a gang that is being made or deleted, thousands may be without a pod.
+        """
+        asked = [*seats][:MOST_ASKED]
+        return tuple([why for name in asked if (why := await _name_trouble(cluster, root, name))])
 
     def root_name(self, pod: Pod) -> str | None:
         """The value of its label, when the pod has no controller."""

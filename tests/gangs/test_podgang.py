@@ -13,7 +13,8 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict, NotFound
 from healthd.core.api import Pod, PodGang, PodManifest
 from healthd.core.recovery.gang import ClaimMount, Root, RootOutcome, attempt_of, index_of
-from healthd.gangs.podgang import PodGangAdapter
+from healthd.gangs.podgang import MOST_ASKED, PodGangAdapter
+from tests.agent.request_log import CountingCluster
 from tests.builders import a_job, a_pod
 from tests.gangs.builders import A_STEP, a_hint, an_empty_cluster, mounting, pod_gang
 from tests.gangs.roots import roots_of
@@ -369,3 +370,18 @@ async def test_a_gang_is_not_stopped_while_a_pod_that_is_no_member_has_the_name_
 
     assert ["label it so, or delete it" in why for why in taken.invalid] == [True]
     assert (await found(cluster)).invalid == ()
+
+
+async def test_a_large_gang_that_is_being_deleted_costs_no_request_for_each_of_its_pods(
+    cluster: EmbeddedCluster,
+) -> None:
+    names = [f"rank-{number}" for number in range(40)]
+    await make(cluster, *names)
+    await discover(cluster)
+    for name in names[1:]:
+        await cluster.delete(Pod, name, namespace="default", grace_seconds=0)
+    counting: Any = CountingCluster(cluster)
+
+    await ADAPTER.complete(counting, await found(cluster))
+
+    assert counting.requests.count("get Pod") == MOST_ASKED
