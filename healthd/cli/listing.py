@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from healthd.cli.errors import UserError
-from healthd.cli.listed import ListedObjects
+from healthd.cli.listed_objects import ListedObjects
 from healthd.cli.target.target import Target, add_target_arguments
 from healthd.cluster.port import ClusterError, Forbidden, NotFound
 from healthd.controller.cache.cluster_state import ClusterState

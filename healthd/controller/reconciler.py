@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -56,6 +57,17 @@ log = structlog.get_logger()
 
 MOVES = 32
 """Most moves in one reconcile. A recovery has about twenty in all; more in one go means that something undoes them."""
+
+
+INVALID, LEFT_STOPPED = "GangInvalid", "GangLeftStopped"
+"""Reasons of Events: what its owner wrote cannot be followed; no recovery will start it again."""
+
+
+class _Ignored(NamedTuple):
+    """Why healthd does nothing to a gang: the reason of its Event, and the words."""
+
+    reason: str
+    why: str
 
 
 class Reconciler:
@@ -117,9 +129,8 @@ class Reconciler:
         self._garbage_collector = GarbageCollector(
             self._cluster, self.cluster_state, self._fresh_reader, self._adapters, self._isolation
         )
-        self._ignored: dict[str, str] = {}
-        self._invalid: set[str] = set()
-        """By uid of the root: the reason that was last logged."""
+        self._ignored: dict[str, _Ignored] = {}
+        """By uid of the root: why it is left alone now, as was reported."""
         self._of_unknown_kinds: set[GangRef] = set()
         """Gangs of which it was logged that their kind is unknown."""
         self._collected: datetime | None = None
@@ -395,22 +406,22 @@ class Reconciler:
         """Report once, in the log and on the root, why healthd does nothing to a gang that asks for restarts."""
         if root is None:
             return
-        self._invalid.discard(root.ref.uid)
-        if root.ending is not RootOutcome.NOT_ENDED:
+        before, now = self._ignored.pop(root.ref.uid, None), self._why_ignored(root)
+        if now is None:
             return
-        if root.invalid:
-            self._invalid.add(root.ref.uid)
-        why = "; ".join(root.invalid) or left_stopped(
-            root, [r.metadata.name for r in self.cluster_state.of_gang(root.ref)]
-        )
-        if self._ignored.get(root.ref.uid, "") == why:
-            return
-        self._ignored[root.ref.uid] = why
-        if why:
-            log.warning("gang.left_alone", gang=root.ref.name, namespace=root.ref.namespace, why=why)
+        self._ignored[root.ref.uid] = now
+        if now != before:
+            log.warning("gang.left_alone", gang=root.ref.name, namespace=root.ref.namespace, why=now.why)
             gang = about_gang(root.ref, self._adapters[root.ref.kind].kind)
-            reason = "GangInvalid" if root.invalid else "GangLeftStopped"
-            self._announce(gang, WARNING, reason, f"healthd does nothing to this gang: {why}")
+            self._announce(gang, WARNING, now.reason, f"healthd does nothing to this gang: {now.why}")
+
+    def _why_ignored(self, root: Root) -> _Ignored | None:
+        if root.ending is not RootOutcome.NOT_ENDED:
+            return None
+        if root.invalid:
+            return _Ignored(INVALID, "; ".join(root.invalid))
+        why = left_stopped(root, [each.metadata.name for each in self.cluster_state.of_gang(root.ref)])
+        return _Ignored(LEFT_STOPPED, why) if why else None
 
     def _report_stuck(self, key: GangKey, gangs: Collection[GangRef], error: Exception) -> None:
         """Report on the root and on its recovery what keeps healthd from going on with a gang."""
@@ -431,7 +442,7 @@ class Reconciler:
         why = f"this version of healthd knows no gangs of the kind {gang.kind}, only {known}"
         log.error("gang.unknown_kind", gang=gang.name, namespace=gang.namespace, kind=gang.kind, why=why)
         for recovery in self.cluster_state.of_gang(gang):
-            self._announce(about(recovery), WARNING, "GangInvalid", f"healthd does nothing for this recovery: {why}")
+            self._announce(about(recovery), WARNING, INVALID, f"healthd does nothing for this recovery: {why}")
 
     # Everything else -------------------------------------------------------------------------------------------------
 
@@ -449,8 +460,7 @@ class Reconciler:
             self._progress.forget_others(uids)
             self._hangs.forget_others(uids)
             self._planned.forget_others(uids)
-            self._ignored = {uid: why for uid, why in self._ignored.items() if why and uid in uids}
-            self._invalid &= uids
+            self._ignored = {uid: ignored for uid, ignored in self._ignored.items() if uid in uids}
         try:
             with self._isolation.of("tidy", "the cluster"):
                 await self._garbage_collector.tidy(lambda nodes: foreign_signs.reader(nodes, self._foreign, now))
@@ -463,7 +473,8 @@ class Reconciler:
             log.info("garbage_collection.retry", error=str(error))
         if is_time:  # last: metrics must not delay the work
             with self._isolation.of("metrics", "the cluster"):
-                measure_world(self._metrics, self.cluster_state, self._invalid)
+                invalid = {uid for uid, ignored in self._ignored.items() if ignored.reason == INVALID}
+                measure_world(self._metrics, self.cluster_state, invalid)
                 self._measure_all_nodes(now)
         return succeeded
 
