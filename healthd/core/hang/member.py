@@ -7,7 +7,7 @@ What is not known is never silence: a member that is traced by a debugger, waits
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from math import inf, isnan
+from math import isnan
 
 from healthd.core.api.health import MemberState
 from healthd.core.hang.past import Past
@@ -24,6 +24,7 @@ from healthd.core.hang.rhythm import (
     moves_much,
 )
 from healthd.core.hang.samples import KEPT, Rates, SampleRing, Usage, rates
+from healthd.core.hang.saving import Saving
 from healthd.core.hang.start import LITTLE, Start
 
 LATE = 3.0
@@ -31,10 +32,6 @@ LATE = 3.0
 LEARN_EVERY = timedelta(seconds=15)
 LEARN_AGAIN = timedelta(minutes=1)
 """The same, once a rhythm is known."""
-LONG_SAVE = 45.0
-"""Seconds of writing, after which it is learned anew from later samples alone: they would be most of a short window."""
-LONGEST_SAVE = timedelta(minutes=10).total_seconds()
-"""Seconds: a member that writes for longer without a pause writes as its usual work."""
 YOUNG = timedelta(minutes=10)
 """A rhythm that is known for less may be that of loading and compiling, which are steady for minutes."""
 
@@ -61,11 +58,7 @@ class MemberRhythm:
         self.judged, self.judged_idle = 0.0, 0.0
         """Seconds since `seems_idle` was last asked, and those of them in which its rhythm showed it to be idle."""
         self.states = ""
-        self.wrote_much = False
-        self.may_save = False
-        """Its rhythm is not known, and it writes much more than before the save that has begun."""
-        self._wrote_before = inf
-        """Bytes a second, at most, before the newest save that began while its rhythm was not known."""
+        self.saving = Saving()
         self.does_other_work = False
         """By its newest sample: what seemed a silence was none."""
         self._activity: Activity | None = None
@@ -80,8 +73,6 @@ class MemberRhythm:
         """The newest samples that show the present rhythm."""
         self._learns_from_least = 0
         """So many of them are needed to learn it anew."""
-        self._saving = 0.0
-        """Seconds in which it has written much more than usual, up to its newest sample."""
 
     @property
     def state(self) -> MemberState:
@@ -113,7 +104,8 @@ class MemberRhythm:
 
     def _observe(self, usage: Usage | None, at: datetime) -> None:
         before, self._before = self._before, (at, usage) if usage is not None else None
-        self._activity, self.wrote_much, self.may_save, self.does_other_work = None, False, False, False
+        self._activity, self.does_other_work = None, False
+        self.saving.clear()
         if usage is None or before is None:
             return
         seconds = (at - before[0]).total_seconds()
@@ -128,19 +120,15 @@ class MemberRhythm:
         if usage.gpu and not isnan(sample.gpu):
             self.gpu_past.add(sample.gpu, seconds)
         self._judge(sample, at, seconds)
-        self._note_saving(sample, seconds)
-        if not 0 < self._saving <= LONGEST_SAVE:
+        if self.saving.observe(sample, self.rhythm, seconds):
+            self._learns_from, self._learns_from_least = 0, WINDOW
+        if not self.saving.goes_on:
             self._learn(at)
 
     def forget_rhythm(self) -> None:
         """Learn anew, from later samples alone."""
         self.rhythm, self.start, self.quiet, self.worked = None, None, 0.0, 0.0
         self._learns_from = self._learns_from_least = 0
-
-    def save_begins(self) -> None:
-        """Before its rhythm is known, what it wrote before a save is all that tells the save from its steps."""
-        if self.rhythm is None:
-            self._wrote_before = max(self.ring.newest("written")[:-1], default=inf)
 
     def seems_idle(self) -> bool:
         """Whether its rhythm showed it to be idle for most of the time since this was last asked."""
@@ -150,10 +138,8 @@ class MemberRhythm:
 
     def _judge(self, sample: Rates, at: datetime, seconds: float) -> None:
         if self.rhythm is None:
-            self.may_save = sample.written > max(2 * self._wrote_before, MUCH_IO)
             self._take(self.start.observe(sample, seconds) if self.start else Activity.WORKING, at, seconds)
             return
-        self.wrote_much = sample.written > max(2 * self.rhythm.highest.written, 4096.0)
         activity = classify(sample, self.rhythm)
         if activity is Activity.WORKING and not moves_much(sample, self.rhythm):
             self.stepped_at = at
@@ -163,15 +149,6 @@ class MemberRhythm:
             self.worked += seconds
         elif self._activity is not None:
             self.judged_idle += seconds
-
-    def _note_saving(self, sample: Rates, seconds: float) -> None:
-        """No rhythm is learned from a save: beside that, the wait at the end of the save would be a silence."""
-        if self.may_save or (self.wrote_much and sample.written >= MUCH_IO):
-            self._saving += seconds
-            return
-        if LONG_SAVE <= self._saving <= LONGEST_SAVE:
-            self._learns_from, self._learns_from_least = 0, WINDOW
-        self._saving = 0.0
 
     def _take(self, activity: Activity, at: datetime, seconds: float) -> None:
         if activity is Activity.WORKING:

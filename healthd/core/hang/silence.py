@@ -240,9 +240,8 @@ class GangRhythm:
         work meanwhile; files that appear `SHORTEST` after it began are of another. Before a rhythm is known, writing
         goes on with a save, and begins none: a start writes, too.
         """
-        wrote = any(member.wrote_much for member in self.members.values())
-        if self._save_began is not None:
-            wrote |= any(member.may_save for member in self.members.values())
+        savings = [member.saving for member in self.members.values()]
+        wrote = any(each.wrote_much or (each.may_save and self._save_began is not None) for each in savings)
         if self._save_began is not None and self._saved_at is not None:
             goes_on = wrote or (appeared and at - self._save_began < SHORTEST)
             since = self._saved_at + (timedelta(0) if appeared else BACK_AFTER)
@@ -251,7 +250,7 @@ class GangRhythm:
         if (appeared or wrote) and self._save_began is None:
             self._save_began = at
             for member in self.members.values():
-                member.save_begins()
+                member.saving.begins(member.ring, member.rhythm)
         if appeared or wrote:
             self._saved_at = at
 
