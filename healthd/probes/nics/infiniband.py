@@ -7,7 +7,7 @@ Readings, by the function's address and `port N`:
 words;
 - `ib.rail_link`: `up` or `down` where one of both is certain and a GPU's traffic goes through the port; a link that was
 down is good again only once it is seen to be up;
-- `ib.link_downed`: how often the link was lost;
+- `ib.link_downed`: how often the link was lost while the port was not switched off on this side;
 - `ib.present`: `no` once a physical device that was listed no longer is, without a part;
 - `ib.devices` of the node: how many physical devices were listed in this run of the agent;
 - `ib.ports_up` and `ib.ports_up.expected` of the node, where the configuration sets how many must be up.
@@ -30,7 +30,7 @@ from healthd.probes.nics.counter_files import BackingOffReader, Read, is_full
 from healthd.probes.nics.netdevs import is_set_up
 from healthd.probes.nics.rdma import SYS, Family, Ports, RdmaPort, parse_state
 from healthd.probes.pace import pace
-from healthd.probes.sysfs import KeptOpen, read_number, trouble_with
+from healthd.probes.sysfs import KeptOpen, read_number, read_word, trouble_with
 
 
 class _PortState(NamedTuple):
@@ -39,6 +39,24 @@ class _PortState(NamedTuple):
     state: str
     phys_state: str
     downed: float | None
+
+
+class _LostLinks:
+    """Counts how often the link of one port was lost. Losses that come from switching the port off do not count."""
+
+    def __init__(self) -> None:
+        self._before: float | None = None
+        self._meant = 0.0
+
+    def count(self, downed: float, *, is_off: bool) -> float:
+        """The losses that count, of the *downed* that the device has counted. *is_off*: the port is switched off."""
+        before = downed if self._before is None else self._before
+        if is_off:
+            self._meant += max(downed - before, 0)
+        elif max(before, downed) < self._meant:  # in two samples, so it is no glitch: the driver was loaded anew
+            self._meant = 0.0
+        self._before = downed
+        return max(downed - self._meant, 0)
 
 
 class Infiniband:
@@ -56,6 +74,7 @@ class Infiniband:
         self._patient = BackingOffReader(self._read)
         self._present: set[str] = set()
         self._were_up: set[str] = set()
+        self._lost_links: dict[str, _LostLinks] = {}
 
     @property
     def every(self) -> timedelta:
@@ -104,7 +123,10 @@ class Infiniband:
         if self._known.is_on_rail(port) and link in {LinkState.UP, LinkState.DOWN}:
             yield Reading(port.pci, "ib.rail_link", link, port.part)
         if state_read.downed is not None:
-            yield Reading(port.pci, "ib.link_downed", state_read.downed, port.part)
+            lost = self._lost_links.setdefault(port.key, _LostLinks())
+            is_off = link is LinkState.DISABLED and self._is_seen_off(port)
+            downed = lost.count(state_read.downed, is_off=is_off)
+            yield Reading(port.pci, "ib.link_downed", downed, port.part)
 
     def _seen(self, port: RdmaPort, state_read: _PortState) -> PortSeen:
         if state_read.state.startswith("ACTIVE") or state_read.downed or self._had_carrier(port):
@@ -126,6 +148,12 @@ class Infiniband:
         if state_read.phys_state != "Disabled" or port.family is not Family.ROCE:
             return state_read.phys_state == "Disabled"
         return not is_set_up(f"{self._sys}/class/net/{port.netdev}")
+
+    def _is_seen_off(self, port: RdmaPort) -> bool:
+        """False where its interface is not visible: then a lost cable looks the same."""
+        if port.family is not Family.ROCE:
+            return True
+        return bool(port.netdev and read_word(f"{self._sys}/class/net/{port.netdev}/flags"))
 
     def _had_carrier(self, port: RdmaPort) -> bool:
         """Some drivers do not count lost links, but every interface counts its carrier changes."""

@@ -185,6 +185,36 @@ def test_counter_of_lost_links_that_is_full_is_not_reported(sysfs: Sysfs) -> Non
     assert "ib.link_downed" not in reported(Infiniband(sysfs.root).sample(START))
 
 
+def test_link_that_is_lost_because_its_port_is_switched_off_is_not_counted(sysfs: Sysfs) -> None:
+    port, net = sysfs.rdma("mlx5_0", NIC, link_layer="Ethernet"), sysfs.net("ens1", NIC)
+    probe = Infiniband(sysfs.root)
+
+    def lost(times: int, state: str, phys_state: str, flags: str) -> float | str:
+        set_link(port, state, phys_state)
+        write(net, {"flags": flags})
+        write(port / "counters", {"link_downed": str(times)})
+        return reported(probe.sample(START))["ib.link_downed"]
+
+    assert lost(2, "4: ACTIVE", "5: LinkUp", "0x1003") == 2
+    for times in (3, 4, 5, 6):
+        assert lost(times, "1: DOWN", "3: Disabled", "0x1002") == 2, "a person set it down"
+        assert lost(times, "4: ACTIVE", "5: LinkUp", "0x1003") == 2
+    assert lost(7, "1: DOWN", "3: Disabled", "0x1003") == 3, "the cable"
+    assert lost(0, "4: ACTIVE", "5: LinkUp", "0x1003") == 0, "its driver was loaded anew"
+    assert lost(0, "4: ACTIVE", "5: LinkUp", "0x1003") == 0
+    assert lost(1, "1: DOWN", "3: Disabled", "0x1003") == 1
+
+
+def test_lost_link_counts_where_the_interface_is_not_visible(sysfs: Sysfs) -> None:
+    port = sysfs.rdma("mlx5_0", NIC, link_layer="Ethernet")
+    probe = Infiniband(sysfs.root)
+    probe.sample(START)
+    set_link(port, "1: DOWN", "3: Disabled")
+    write(port / "counters", {"link_downed": "1"})
+
+    assert reported(probe.sample(START + SECOND))["ib.link_downed"] == 1
+
+
 def test_virtual_functions_that_go_with_their_pod_leave_an_answer(sysfs: Sysfs) -> None:
     sysfs.rdma("mlx5_0", NIC)
 
