@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -16,14 +16,17 @@ from healthd.cli.errors import UserError
 from healthd.cli.target.node import expected_of
 from healthd.cli.target.target import Target, add_target_arguments, open_target
 from healthd.clock import SystemClock
-from healthd.cluster.port import NotFound
-from healthd.core.api import ANNOTATION_REPAIRED, Node
+from healthd.cluster.port import ClusterError, NotFound
+from healthd.core.api import ANNOTATION_REPAIRED, Node, NodeHealth
 from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER
 from healthd.local.state.known_runs import is_held
 
 FEW = 16
 """At most this number of node names is listed in the error for an unknown node."""
+
+CLOCKS_DIFFER = timedelta(days=1)
+"""By less, as where one has the local time. A time further ahead would hide what the node shows until then."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,13 +80,27 @@ def _is_idle(found: Target) -> bool:
 async def _good_since(found: Target, node: Node, report: CheckReport | None, now: datetime) -> datetime:
     """
     The time since when the node is good: now, or the time of its check. Later events still count. Raises UserError.
+
+    Its agent may have another clock. So without a check the time is not before the faults that the agent has reported:
+    a person who says that the node is repaired knows of them.
     """
     if report is None:
-        return now
+        return max([now, *(seen for seen in await _last_seen(found, node) if seen - now < CLOCKS_DIFFER)])
     name = node.metadata.name
     if why := refusal(report, name, now, await expected_of(found, node)):
         raise UserError(f"{name} is not marked repaired; the report does not prove that it is well: {why}")
     return min(report.at, now)
+
+
+async def _last_seen(found: Target, node: Node) -> list[datetime]:
+    """When each fault that the node has reported was last seen, by the clock of its agent."""
+    record = read_record(node)
+    recorded = [record.seen_at] if record and record.seen_at else []
+    try:
+        health = await found.cluster.get(NodeHealth, node.metadata.name)
+    except ClusterError:  # nothing was reported yet, or this person may not read it
+        return recorded
+    return recorded + [finding.last_at for finding in health.status.findings if finding.cleared_at is None]
 
 
 async def _others(found: Target, name: str) -> str:

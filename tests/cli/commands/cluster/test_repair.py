@@ -1,4 +1,4 @@
-"""`healthd repair --checked`: a node goes back into service when a check says so, and from when it said so."""
+"""`healthd repair`: from when on a node is repaired, with a check and without."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from healthd.checks.report import CheckReport, FinishedCheck
 from healthd.cli.main import main
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.core.api import ANNOTATION_REPAIRED, Node, ObjectMeta
+from healthd.core.api import ANNOTATION_REPAIRED, Node, NodeHealth, ObjectMeta
+from healthd.core.diagnosis.findings import Ledger
 from healthd.core.node.quarantine import Record, cordon_patch
 from healthd.local.state.folder import database, held
+from tests.builders import a_finding
 from tests.fakes import START, ManualClock, counting_uids
 
 
@@ -113,6 +115,25 @@ def test_what_was_said_of_a_run_that_does_not_go_on_is_done_at_its_next_start(
         assert main(["repair", "slot-2", "--state", str(state)]) == 0
     assert "xid-79 is marked repaired; no healthd runs there now: the next start of the run gives it back" in idle
     assert capsys.readouterr().out == "slot-2: xid-79 is marked repaired\n"
+
+
+def test_a_repair_is_no_earlier_than_the_fault_where_the_clock_of_the_agent_is_ahead(state: Path) -> None:
+    seen_at = SystemClock().now() + timedelta(hours=1)
+    gone = a_finding(at=seen_at)
+
+    async def lose() -> None:
+        uids = counting_uids("health")
+        with EmbeddedCluster.open(database(state), clock=ManualClock(), new_uid=uids) as cluster:
+            await cluster.create(NodeHealth(metadata=ObjectMeta(name="slot-2")))
+            status = {"findings": msgspec.to_builtins([gone])}
+            await cluster.patch(NodeHealth, "slot-2", {"status": status}, subresource="status")
+
+    asyncio.run(lose())
+
+    assert main(["repair", "slot-2", "--state", str(state)]) == 0
+    assert repaired_at(state) == seen_at
+    agent = Ledger.of([gone]).clear_by_repair(seen_at, noticed=seen_at + timedelta(minutes=1))
+    assert agent.standing == []
 
 
 def test_without_a_report_the_annotation_alone_counts(state: Path) -> None:
