@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -103,6 +104,25 @@ def never_paused() -> bool:
 _decoder = msgspec.json.Decoder(NvmlAnswer)
 
 
+class _XidCounts:
+    """How often each GPU met each Xid, by all children together: one that starts counts from zero."""
+
+    def __init__(self) -> None:
+        self._totals: dict[str, Counter[str]] = {}
+        self._of_child: Mapping[str, Mapping[str, int]] = {}
+
+    def ingest(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """*counts*: those since the child began. Its first answer has none."""
+        for pci, codes in counts.items():
+            before, total = self._of_child.get(pci, {}), self._totals.setdefault(pci, Counter())
+            total.update({code: max(often - before.get(code, 0), 0) for code, often in codes.items()})
+        self._of_child = counts
+
+    def of(self, pci: str) -> Mapping[str, int]:
+        """The counts of one GPU, by Xid."""
+        return self._totals.get(pci, {})
+
+
 class Nvml:
     """All that NVML reports of the GPUs. Returns the same `Sample` object until the child has written new data."""
 
@@ -128,7 +148,7 @@ class Nvml:
         self._lock = threading.Lock()
         self._gpus: dict[str, GpuAnswer] = {}
         self._node: dict[str, Value] = {}
-        self._xids: dict[str, dict[str, int]] = {}
+        self._xids = _XidCounts()
         self._seen: set[str] = set()
         self._given: set[str] = set()
         self._last: Sample | None = None
@@ -221,7 +241,7 @@ class Nvml:
             if answer.code == _NO_LIBRARY and not self._seen and not self._expected:
                 self._process.rest(WITHOUT_LIBRARY, unless=self._has_driver)
             return
-        self._xids = {parse_pci(pci): counts for pci, counts in answer.xids.items()}
+        self._xids.ingest({parse_pci(pci): counts for pci, counts in answer.xids.items()})
         if answer.gpus is not None:
             reported = {parse_pci(gpu.pci): gpu for gpu in answer.gpus}
             self._gpus = {pci: gpu if answer.whole else self._completed(pci, gpu) for pci, gpu in reported.items()}
@@ -252,7 +272,7 @@ class Nvml:
         best = max(map(_active, self._gpus.values()), default=0)
         for pci, gpu in self._gpus.items():
             readings += _of_gpu(pci, gpu, best)
-            counts = self._xids.get(pci, {})
+            counts = self._xids.of(pci)
             readings += [Reading(pci, f"nvml.xid.{code}", counts.get(code, 0)) for code in _codes(counts)]
         return readings
 

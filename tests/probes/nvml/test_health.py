@@ -32,6 +32,16 @@ def test_an_xid_event_is_reported_when_it_comes(standin: StandIn, tmp_path: Path
     assert of(sample, GPU1, "nvml.temperature") == 41
 
 
+def test_an_xid_is_counted_on_where_another_child_takes_over(world: SimulatedNode) -> None:
+    world.sample_until(lambda sample: sample.readings)
+    world.standin.play("event 1 1 79")
+    world.sample_until(lambda sample: of(sample, GPU1, "nvml.xid.79") == 1)
+    world.process.close()
+
+    # The stand-in gives each process the event once.
+    assert world.sample_until(lambda sample: of(sample, GPU1, "nvml.xid.79") == 2)
+
+
 def test_a_storm_of_events_is_cut_short_until_the_next_sample(standin: StandIn, tmp_path: Path) -> None:
     world = SimulatedNode(standin, tmp_path, pace=Pace(every=timedelta(hours=1)))
     world.sample_until(lambda sample: sample.readings)
