@@ -16,6 +16,8 @@ PAGE = 4096
 """Bytes: no attribute of /sys is longer."""
 MOST = 64 * 1024
 """Bytes of one file that are read: /proc/self/mountinfo of a busy node is long."""
+LONGEST_NUMBER = 20
+"""Characters of 64 bits, or of a sign and 63. A longer number would not fit into the floats of the rules."""
 
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
@@ -58,7 +60,9 @@ def read_lines(path: str, most: int = MOST) -> list[str]:
 
 
 def parse_number(text: str) -> int | None:
-    """*text* as a whole number, decimal or with 0x."""
+    """*text* as a whole number, decimal or with 0x. None also where it has more digits than 64 bits need."""
+    if len(text) > LONGEST_NUMBER:
+        return None
     try:
         return int(text, 16 if text.startswith("0x") else 10)
     except ValueError:

@@ -42,7 +42,18 @@ def test_only_who_asks_for_an_error_gets_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("17", 17), ("-1", -1), ("0x1f", 31), ("", None), ("0xg", None), ("N/A", None)]
+    ("text", "number"),
+    [
+        ("17", 17),
+        ("-1", -1),
+        ("0x1f", 31),
+        (f"{(1 << 64) - 1}", (1 << 64) - 1),
+        ("", None),
+        ("0xg", None),
+        ("N/A", None),
+        pytest.param("9" * 400, None, id="more than a float holds"),
+        pytest.param("0x" + "f" * 400, None, id="the same in hexadecimal"),
+    ],
 )
 def test_whole_numbers_are_decimal_or_with_0x(text: str, number: int | None) -> None:
     assert parse_number(text) == number

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from healthd.probes.sysfs import read_text
+from healthd.probes.sysfs import LONGEST_NUMBER, read_text
 
 Read = Callable[[str], str]
 """The text of a file, without white space at its ends. Raises OSError."""
@@ -32,14 +32,11 @@ RANGES = {
 }
 """Bits of the counters that stop at their end (PortCounters, InfiniBand specification 16.1.3.5)."""
 
-_LONGEST = 20
-"""Digits of 64 bits, or a sign and those of 63."""
-
 
 def parse_counter(text: str) -> int | None:
     """The number in *text*. Counters may be no numbers, such as `N/A (no PMA)`."""
     try:
-        return int(text) if len(text) <= _LONGEST else None
+        return int(text) if len(text) <= LONGEST_NUMBER else None
     except ValueError:
         return None
 
