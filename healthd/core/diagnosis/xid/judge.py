@@ -4,7 +4,7 @@ Judges one kernel message: severity, blame, action. Pure. Findings over time are
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 import msgspec
 
@@ -46,6 +46,7 @@ def _driver_rules() -> frozenset[str]:
     return frozenset(row.rule for row in wordings() if row.kind is MessageKind.NVRM and row.rule)
 
 
+@lru_cache(maxsize=1024)  # asked of every finding at every record, and rules may have any number in their name
 def fades_after_hours(rule: str) -> float:
     """Hours after its last event when a finding of *rule* that does not quarantine fades. 0 is never."""
     return max((tier.fades_h for tier in _possible_tiers(rule)), default=0)
