@@ -36,6 +36,7 @@ LONGEST_LINE = 64 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RAW = re.compile(r"\d{1,4},\d+,\d+,[^;]{1,64};")
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?:Z|[+-]\d\d:?\d\d)(?=\s)")
+_LEAP_SECOND = re.compile(r"(?<=\d\d:\d\d:)60")
 _SINCE_BOOT = re.compile(r"\[\s*(\d{1,12})\.(\d{6})\]")
 
 
@@ -169,15 +170,30 @@ class FileLog:
 
     def _parse(self, line: str) -> KernelRecord | None:
         if _RAW.match(line):
-            raw = parse_record(line.encode(), boot_id=self._boot_id, time=self._time)
-            return raw if raw and (raw.facility == 0 or self._trust_user_space) else None
+            return self._parse_raw(line)
         found = parse_line(line)
+        if found is None:
+            return None
         at = self._stamp(line) or (None if self._is_backlog else self._clock.now())
-        return KernelRecord(sequence=-1, at=at, text=found.text) if found and at else None
+        return KernelRecord(sequence=-1, at=at, text=found.text) if at else None
+
+    def _parse_raw(self, line: str) -> KernelRecord | None:
+        try:
+            raw = parse_record(line.encode(), boot_id=self._boot_id, time=self._time)
+        except OverflowError:
+            return None
+        return raw if raw and (raw.facility == 0 or self._trust_user_space) else None
 
     def _stamp(self, line: str) -> datetime | None:
+        """None also for a time that there is not, such as a month 13. Programs may write any numbers into the file."""
+        try:
+            return self._read_stamp(line)
+        except (ValueError, OverflowError):
+            return None
+
+    def _read_stamp(self, line: str) -> datetime | None:
         if iso := _ISO.match(line):
-            return datetime.fromisoformat(iso[0].replace(",", "."))
+            return datetime.fromisoformat(_LEAP_SECOND.sub("59", iso[0].replace(",", ".")))
         if since_boot := _SINCE_BOOT.search(line, 0, 120):
             return self._time.at(int(since_boot[1]) * 1_000_000 + int(since_boot[2]))
         return None

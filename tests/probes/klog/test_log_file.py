@@ -47,6 +47,7 @@ def path(tmp_path: Path) -> Path:
         (f"[ 1800.000000] {XID}", BOOTED + timedelta(minutes=30)),
         (f"Dec 31 23:30:00 gpu-7 kernel: [ 1800.000000] {XID}", BOOTED + timedelta(minutes=30)),
         (f"2025-12-31T23:45:00.250000+00:00 gpu-7 kernel: {XID}", datetime(2025, 12, 31, 23, 45, 0, 250000, UTC)),
+        (f"2025-12-31T23:59:60+00:00 gpu-7 kernel: {XID}", datetime(2025, 12, 31, 23, 59, 59, tzinfo=UTC)),
     ],
 )
 async def test_a_line_is_a_record_with_its_own_time(path: Path, line: str, at: datetime) -> None:
@@ -87,6 +88,22 @@ async def test_an_old_line_without_a_time_is_of_unknown_age_and_left_out(path: P
     write(path, f"Dec 31 23:30:00 gpu-7 kernel: {XID}")
 
     assert await backlog(a_log(path)) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2025-13-31T23:45:00+00:00 gpu-7 kernel: {}",
+        "2025-12-31T23:45:00+99:00 gpu-7 kernel: {}",
+        "[999999999999.000000] {}",
+        "2025-12-31 gpu-7 joe: [999999999999.000000] {}",
+        "3,77,99999999999999999999999,-;{}",
+    ],
+)
+async def test_a_time_that_there_is_not_ends_nothing(path: Path, line: str) -> None:
+    write(path, line.format(XID), f"[ 10.000000] {XID}")
+
+    assert [record.at for record in await backlog(a_log(path))] == [BOOTED + timedelta(seconds=10)]
 
 
 async def test_a_new_line_without_a_time_is_of_now(path: Path) -> None:
