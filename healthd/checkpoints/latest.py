@@ -84,6 +84,8 @@ class Rejected:
     step: int
     reason: str
     """One printable line for a person: which file, and what is wrong with it."""
+    unread: bool = False
+    """It could not be read, or changed while it was read. So it may load: check again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +194,7 @@ def verify(
         except Vanished:  # a file server that caches lists, or retention: list again
             tree, proof = prove()
     except Damaged as damage:
-        return _rejected(candidate, str(damage))
+        return _rejected(candidate, str(damage), unread=isinstance(damage, Unstable))
     except MemoryError:  # no statement about this checkpoint: other processes may have taken the memory
         raise
     except Exception as error:
@@ -264,10 +266,10 @@ def _some(tree: Tree) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
-def _rejected(candidate: Candidate, reason: str) -> Rejected:
+def _rejected(candidate: Candidate, reason: str, *, unread: bool = False) -> Rejected:
     """
     A rejection. File names come from users: unprintable characters are escaped, so that a log or terminal is not
     corrupted.
     """
     path = printable(str(candidate.path.absolute()))
-    return Rejected(path=path, step=candidate.step, reason=printable(reason)[:500])
+    return Rejected(path=path, step=candidate.step, reason=printable(reason)[:500], unread=unread)

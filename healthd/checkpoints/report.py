@@ -99,7 +99,7 @@ def _chosen(found: Checkpoint) -> ChosenCheckpoint:
 
 
 def _rejected(refused: Rejected) -> RejectedCheckpoint:
-    return RejectedCheckpoint(path=refused.path, step=refused.step, reason=refused.reason)
+    return RejectedCheckpoint(path=refused.path, step=refused.step, reason=refused.reason, unread=refused.unread)
 
 
 def _free(root: Path) -> int:

@@ -456,6 +456,14 @@ def test_no_permission_to_read_a_file_is_an_answer(no_one: Path) -> None:
     (folder / shard_name(0, 4)).chmod(0)
 
     assert refusal(folder).startswith(f"{shard_name(0, 4)}: permission denied")
+    assert latest(no_one).rejected[0].unread
+
+
+def test_a_torn_file_was_read_and_will_not_load_later_either(tmp_path: Path) -> None:
+    folder = a_sharded_step(tmp_path, 10)
+    os.truncate(folder / shard_name(0, 4), 20)
+
+    assert not latest(tmp_path).rejected[0].unread
 
 
 def test_no_permission_to_look_into_the_root_is_an_answer(no_one: Path) -> None:

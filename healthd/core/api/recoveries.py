@@ -151,6 +151,8 @@ class RejectedCheckpoint(Slim, frozen=True, kw_only=True):
     """Its step; -1: not known."""
     reason: str
     """Why it was refused."""
+    unread: bool = False
+    """It could not be read, or changed while it was read. So it may load, and a later look may tell."""
 
 
 class ChosenCheckpoint(Slim, frozen=True, kw_only=True):

@@ -16,10 +16,10 @@ from healthd.core.api import Cause, ChosenCheckpoint, Recovery, RecoveryStatus, 
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy, StartFresh
 from healthd.core.recovery.faults import blames_node
-from healthd.core.recovery.gang import Root
+from healthd.core.recovery.gang import CheckpointRead, Root
 from healthd.core.recovery.planned.restarts import PLANNED
 from healthd.core.recovery.progress import is_beyond
-from healthd.core.recovery.situation import Decision, Situation, step_text
+from healthd.core.recovery.situation import Decision, Situation, began, step_text
 
 EARLY_FAILURES = 2
 """Early failures after starts from one checkpoint, from which on the checkpoint is doubted."""
@@ -65,7 +65,7 @@ def choose(s: Situation) -> Decision:
         return READ_AGAIN
     if read.pending:
         return _await_answer(s, read.pending)
-    return _choose_checkpoint(s, read.found, read.rejected)
+    return _await_newest(s, read) or _choose_checkpoint(s, read.found, read.rejected)
 
 
 def _choose_checkpoint(
@@ -126,6 +126,9 @@ ASK_AGAIN = timedelta(seconds=1)
 """Poll interval while another process verifies: one poll is one small request."""
 FRESH = timedelta(seconds=30)
 """How long a verification stays valid until the gang resumes from it: the program may remove old checkpoints."""
+UNREAD_FOR = timedelta(minutes=2)
+"""How long a recovery waits for a newer checkpoint than the one to load, while it cannot be read."""
+UNREAD_AGAIN = timedelta(seconds=5)
 SLOW = timedelta(seconds=10)
 """A search that takes longer is reported."""
 READ_AGAIN = Decision(reason="the checkpoints are read again in a moment", recheck=ASK_AGAIN)
@@ -151,6 +154,19 @@ def _await_read(s: Situation, asked: datetime) -> Decision:
         "without an answer so far: they are large, or their store does not answer"
     )
     return dataclasses.replace(_await_answer(s, why), recheck=None, event="CheckpointsSlow")
+
+
+def _await_newest(s: Situation, read: CheckpointRead) -> Decision | None:
+    """
+    The decision while a newer checkpoint than the one that loads cannot be read: by a store that is overloaded, or
+    credentials that are about to be renewed. To go back costs the work since the older one, so it may wait a little.
+    """
+    newest = next((refused for refused in read.rejected if refused.unread), None)
+    left = UNREAD_FOR - abs(s.now - began(s, Phase.CHOOSING))  # abs: the clock may have been set back
+    if read.found is None or newest is None or left <= timedelta(0):
+        return None
+    why = f"{newest.path} is newer than {step_text(read.found)}, which loads, and cannot be read: {newest.reason}"
+    return dataclasses.replace(_await_answer(s, why), recheck=min(left, UNREAD_AGAIN), event="CheckpointsSlow")
 
 
 def unread(root: Root, why: str) -> list[RejectedCheckpoint]:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from healthd.core.api import Attempt, ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
+from healthd.core.api import Attempt, ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint, TimelineEntry
 from healthd.core.api.model import CauseKind, Phase
 from healthd.core.api.save_stats import Save, Saves
 from healthd.core.config import RecoveryPolicy, StartFresh
 from healthd.core.recovery.decide import Decision, decide
 from healthd.core.recovery.gang import CheckpointRead, GangOptions, GangView, Root
-from healthd.core.recovery.resume_point import READ_AGAIN, doubted
+from healthd.core.recovery.resume_point import FRESH, READ_AGAIN, UNREAD_FOR, doubted
 from tests.builders import a_cause, a_recovery
 from tests.core.gangs import SOFTWARE, STOPPED, a_recovery_in, a_root
 from tests.fakes import START
@@ -248,6 +248,31 @@ def test_a_store_that_cannot_be_read_holds_the_gang_with_the_reason() -> None:
     assert record is not None
     assert record.phase is Phase.HELD
     assert "cannot be read: permission denied" in record.message
+
+
+UNREAD = RejectedCheckpoint(path="/step_9", step=9, reason="model.pt: 503 Slow Down", unread=True)
+OLDER = ChosenCheckpoint(path="/step_7", step=7)
+
+
+def test_a_newer_checkpoint_that_cannot_be_read_is_waited_for_and_then_given_up() -> None:
+    recovery, late = (
+        a_recovery_in(Phase.CHOOSING, timeline=[TimelineEntry(phase=Phase.CHOOSING, at=since, message="so it was")])
+        for since in (NOW - UNREAD_FOR / 2, NOW - UNREAD_FOR)
+    )
+
+    first = decided(recovery, found=OLDER, rejected=(UNREAD,))
+    assert first.record is not None
+    assert (first.record.phase, first.event) == (Phase.CHOOSING, "CheckpointsSlow")
+    assert "/step_9 is newer than step 7, which loads, and cannot be read: model.pt: 503" in first.record.message
+
+    waits = decided(replace(recovery, status=first.record), found=OLDER, rejected=(UNREAD,))
+    assert waits.waits
+    assert waits.recheck is not None
+    assert waits.recheck <= FRESH
+
+    given_up = decided(late, found=OLDER, rejected=(UNREAD,)).record
+    assert given_up is not None
+    assert (given_up.phase, given_up.checkpoint) == (Phase.RESERVING, OLDER)
 
 
 @pytest.mark.parametrize("later", ["/right", ""], ids=["another place", "no place"])
