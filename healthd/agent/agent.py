@@ -119,7 +119,13 @@ class Agent:
     async def _act(self, node: Node, now: datetime) -> None:
         self._pause_gpus(gpus_are_reset(node, self._boot_id))
         self.state.ingest_node(node, now)
-        done = await self._guard.guard(node, self.state.findings, now, repaired=self.state.repaired)
+        try:
+            done = await self._guard.guard(node, self.state.findings, now, repaired=self.state.repaired)
+        except ClusterError:
+            if self._guard.has_failed:  # else no one learns of the fault as long as no one may write to the node
+                await self._publish(node, now)
+                self._announce_events(node)
+            raise
         node = done.node
         if done.has_changed:
             self._report_soon(now)

@@ -18,6 +18,7 @@ from healthd.agent import budget_slots
 from healthd.agent.dependencies import AgentDependencies
 from healthd.agent.node_view import NodeView
 from healthd.cluster.nodes import patch_node
+from healthd.cluster.port import ClusterError, Conflict, Unusable
 from healthd.core.api import Node
 from healthd.core.api.model import Finding
 from healthd.core.backoff import Backoff
@@ -29,6 +30,8 @@ log = structlog.get_logger(__name__)
 ASK_AGAIN = timedelta(seconds=30)
 """After the budget had no slot. Doubles up to ASK_AT_LEAST. Hundreds of nodes may wait for a slot at once."""
 ASK_AT_LEAST = timedelta(minutes=5)
+REFUSED_AFTER = timedelta(seconds=10)
+"""Requests that have failed for so long are no race and no short outage: the report of the node says so."""
 COUNT_AGAIN = timedelta(minutes=5)
 """While slots are held: a person may delete them, and the budget does not count a node without one."""
 
@@ -48,7 +51,8 @@ class Guard:
     """
     Guards one node. *report* writes its health before it is given back. *announce* publishes events.
 
-    Errors of the cluster go to the caller, which tries again; an unfinished change is then finished or reverted.
+    Errors of the cluster go to the caller, which tries again; an unfinished change is then finished or reverted. While
+    they last, `has_failed` and `remark` say so: a fault must be known also where no one may write to the node.
     """
 
     def __init__(
@@ -77,6 +81,10 @@ class Guard:
         """Why the node is not in quarantine, although a finding asks for it."""
         self._awaited = ""
         """Why the node is still in quarantine, although no finding asks for it."""
+        self._failing_since: datetime | None = None
+        self._failure_kind: type[ClusterError] | None = None
+        self._failure = ""
+        """Why the node cannot be taken out of service or given back, once requests have failed for long."""
         self._ask_again = Backoff(ASK_AGAIN, ASK_AT_LEAST, dependencies.jitter)
         self.ask_at: datetime | None = None
         """While the budget is used up: when to ask for a slot again."""
@@ -84,6 +92,8 @@ class Guard:
     @property
     def remark(self) -> str:
         """What to report beside the verdict of the node. Empty when its service state follows from the verdict."""
+        if self._failure:
+            return f"It cannot be taken out of service or given back: {self._failure}."
         if self._refusal:
             return f"Not quarantined: {self._refusal}."
         return f"Still in quarantine: {self._awaited}." if self._awaited else ""
@@ -92,6 +102,38 @@ class Guard:
         self, node: Node, findings: Sequence[Finding], now: datetime, *, repaired: datetime | None
     ) -> Guarded:
         """Quarantine *node* or give it back, as its *findings* ask for. Raises ClusterError."""
+        try:
+            done = await self._guard(node, findings, now, repaired)
+        except (Conflict, Unusable):
+            raise
+        except ClusterError as error:
+            self._note_failure(node, findings, error, now)
+            raise
+        self._failing_since, self._failure_kind, self._failure = None, None, ""
+        return done
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its requests have failed for so long that the report of the node must not wait for them."""
+        return bool(self._failure)
+
+    def _note_failure(self, node: Node, findings: Sequence[Finding], error: ClusterError, now: datetime) -> None:
+        if self._failing_since is None or self._failing_since > now:
+            self._failing_since = now
+        if now - self._failing_since < REFUSED_AFTER or type(error) is self._failure_kind:
+            return  # not its words: they may differ each time
+        is_new, self._failure_kind, self._failure = self._failure_kind is None, type(error), str(error).rstrip(".")
+        log.error(
+            "quarantine.failed", node=node.metadata.name, why=self._failure, so="its verdict is published all the same"
+        )
+        worst = quarantine.worst_of(findings)
+        if is_new and worst is not None and quarantine.read_record(node) is None:
+            self._metrics.quarantine_refused.inc()
+            self._announce(WARNING, "QuarantineRefused", f"{worst.id} stands: {self._failure}")
+
+    async def _guard(
+        self, node: Node, findings: Sequence[Finding], now: datetime, repaired: datetime | None
+    ) -> Guarded:
         if node.metadata.uid != self._node_uid:  # created anew: the slots of the old node were deleted with it
             self._node_uid, self._slots = node.metadata.uid, None
         if self._slots is None or (self._slots and not self._was_counted(now)):

@@ -19,7 +19,7 @@ import structlog
 
 from healthd.clock import Clock
 from healthd.cluster.informer import Informer, Watched
-from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound, Unusable
+from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Conflict, NotFound, Unusable
 from healthd.cluster.waiting import first, within
 from healthd.core.api import Lease, LeaseSpec, ObjectMeta
 
@@ -92,6 +92,8 @@ class _HeldLease:
         self._seen = ""
         """The version of the Lease that was seen last, and since when."""
         self._seen_at = clock.now()
+        self._not_elected = ""
+        """Why the Lease could not be taken, as was logged."""
         self._version = ""
         """The resource version of our last write of the Lease."""
         self._until = clock.now()
@@ -131,11 +133,20 @@ class _HeldLease:
                 taken = await within(self._clock, self._patience, self._take(seen, began))
         except Unusable:
             raise
-        except (ClusterError, TimeoutError) as error:  # another was faster, or no answer
+        except (AlreadyExists, Conflict) as error:  # another was faster
             log.debug("leader.not_yet", error=str(error))
+            return _RETRY
+        except (ClusterError, TimeoutError) as error:
+            self._report_not_elected(str(error) or "no answer in time")
             return _RETRY
         self._is_ours(taken, began)
         return None
+
+    def _report_not_elected(self, error: str) -> None:
+        """Log it once: where no candidate may write the Lease, nothing else says why none leads."""
+        if error != self._not_elected:
+            log.warning("leader.not_elected", lease=self._me.name, namespace=self._me.namespace, error=error)
+        self._not_elected = error
 
     async def hold(self) -> NoReturn:
         """Renew the Lease for as long as possible. Raises Deposed."""

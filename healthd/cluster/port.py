@@ -29,6 +29,7 @@ class ClusterError(Exception):
         ├── Gone             410: the watch history no longer reaches back that far; list again
         ├── Invalid          400, 422: the object, patch or selector is not acceptable; says which field and why
         ├── Forbidden        403: the caller may not do this; says who, what and where
+        ├── WebhookFailed    500: an admission webhook of the cluster does not answer, and nothing passes without it
         ├── TooManyRequests  429: an overloaded server
         ├── Unavailable      no answer, or a time-out: a write may or may not have taken effect
         └── Unusable         it will never answer again: the process that gets it must end
@@ -51,6 +52,9 @@ class Invalid(ClusterError): ...
 
 
 class Forbidden(ClusterError): ...
+
+
+class WebhookFailed(ClusterError): ...
 
 
 class TooManyRequests(ClusterError): ...

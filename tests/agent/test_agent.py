@@ -13,7 +13,7 @@ from healthd.agent.budget_slots import held_slots, take_slots
 from healthd.agent.dependencies import AgentDependencies
 from healthd.agent.judge import NodeFacts
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Unavailable
+from healthd.cluster.port import ClusterError, Forbidden, Unavailable, WebhookFailed
 from healthd.core.api import (
     ANNOTATION_BELOW_PEERS,
     ANNOTATION_QUARANTINE,
@@ -497,6 +497,70 @@ async def test_a_verdict_whose_answer_was_lost_is_taken_back_when_it_is_over(one
     await one.sample(agent)
 
     assert await one.verdict() is Verdict.HEALTHY
+
+
+class TakesNoCordons:
+    """A cluster that refuses all writes of one *kind* while there is an *error*, and takes those of a status."""
+
+    def __init__(self, cluster: EmbeddedCluster, kind: type[Node | Lease]) -> None:
+        self._cluster = cluster
+        self._kind = kind
+        self.error: ClusterError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def create(self, obj: Any, **how: Any) -> Any:
+        self._check(type(obj))
+        return await self._cluster.create(obj, **how)
+
+    async def patch(self, kind: type[Any], name: str, patch: Any, **where: Any) -> Any:
+        if not where.get("subresource"):
+            self._check(kind)
+        return await self._cluster.patch(kind, name, patch, **where)
+
+    def _check(self, kind: type[Any]) -> None:
+        if self.error is not None and kind is self._kind:
+            raise self.error
+
+
+@pytest.mark.parametrize("kind", [Node, Lease])
+@pytest.mark.parametrize("error", [Forbidden("denied by a policy"), WebhookFailed("failed calling webhook"), None])
+async def test_a_fault_is_published_though_no_one_may_write_to_the_node(
+    one: OneNode, kind: type[Node | Lease], error: ClusterError | None
+) -> None:
+    one.through = refusing = TakesNoCordons(one.cluster, kind)
+    agent = await one.agent()
+    await one.sample(agent)
+    refusing.error = error or Unavailable("500: something is wrong with this write alone")
+    await one.sample(agent, one.a_record())
+    for _ in range(3):
+        one.clock.advance(timedelta(seconds=9))
+        await one.sample(agent)
+
+    said = (await one.cluster.get(NodeHealth, "node-a")).status.message
+    assert await one.verdict() is Verdict.UNHEALTHY
+    assert str(refusing.error) in said
+    assert [reason for _, reason, _ in one.said] == ["QuarantineRefused"]
+    assert not await one.is_quarantined()
+
+    refusing.error = None
+    await one.sample(agent)
+    assert await one.is_quarantined()
+    assert "cannot" not in (await one.cluster.get(NodeHealth, "node-a")).status.message
+
+
+async def test_a_write_that_fails_for_a_moment_is_in_no_report(one: OneNode) -> None:
+    one.through = refusing = TakesNoCordons(one.cluster, Node)
+    agent = await one.agent()
+    await one.sample(agent)
+    refusing.error = WebhookFailed("failed calling webhook")
+    await one.sample(agent, one.a_record())
+    one.clock.advance(timedelta(seconds=9))
+    await one.sample(agent)
+
+    assert await one.verdict() is Verdict.HEALTHY, "the cordon comes first"
+    assert one.said == []
 
 
 class TakesNoReports:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,7 +14,7 @@ from structlog.testing import capture_logs
 from healthd.clock import Clock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.leader import Candidacy, Deposed, lead
-from healthd.cluster.port import Cluster, Unavailable
+from healthd.cluster.port import Cluster, Forbidden, Unavailable
 from healthd.core.api import Lease
 from tests.cluster.link import Link
 from tests.fakes import ManualClock, settle
@@ -212,6 +213,31 @@ async def test_wrong_clock_of_another_machine_neither_steals_nor_waits(
 
         assert while_alive == (True, False)
         assert (one.leads, two.leads) == (False, True)
+
+
+class TakesNoLease:
+    """A cluster in which no one may create a Lease."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def create(self, obj: Any, **how: Any) -> Any:
+        raise Forbidden("leases is forbidden")
+
+
+async def test_a_candidate_that_may_not_write_the_lease_says_so_once(
+    cluster: EmbeddedCluster, clock: ManualClock
+) -> None:
+    refusing: Any = TakesNoLease(cluster)
+    with capture_logs() as logged:
+        async with candidates(Process("one", refusing, clock)):
+            await clock.run_for(10 * SECOND)
+
+    said = [(entry["error"], entry["log_level"]) for entry in logged if entry["event"] == "leader.not_elected"]
+    assert said == [("leases is forbidden", "warning")]
 
 
 async def test_standby_waits_for_a_cluster_that_does_not_answer(cluster: EmbeddedCluster, clock: ManualClock) -> None:

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Forbidden, Unavailable
+from healthd.cluster.port import ClusterError, Forbidden, Unavailable, WebhookFailed
 from healthd.controller.cache.cluster_state import ClusterState, GangKey, ObjectKey
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.ports import NoActivity
@@ -146,20 +146,24 @@ async def test_once_it_works_again_the_next_trouble_is_a_new_one() -> None:
     assert await scenario.waits_of_first(1) == [RETRY]
 
 
-async def test_trouble_that_lasts_is_reported_on_the_gang_and_on_its_recovery() -> None:
+@pytest.mark.parametrize(
+    "trouble",
+    [Forbidden('User "healthd" cannot patch jobs'), WebhookFailed('failed calling webhook "jobs.example.com"')],
+)
+async def test_trouble_that_lasts_is_reported_on_the_gang_and_on_its_recovery(trouble: ClusterError) -> None:
     scenario = ThreeGangs(["first"])
     job = scenario.cluster_state.gangs(GangKey("Job", "default", "first"))[0]
     recovery = a_recovery("first-1", uid="uid-recovery", resource_version="9")
     spec = msgspec.structs.replace(recovery.spec, gang=job)
     scenario.cluster_state.upsert(msgspec.structs.replace(recovery, spec=spec))
-    scenario.senses.trouble = Forbidden('User "healthd" cannot patch jobs')
+    scenario.senses.trouble = trouble
     began = scenario.clock.now()
     while scenario.clock.now() < began + STUCK_AFTER:
         assert scenario.reported == [], "it may be a race with another writer"
         await scenario.waits_of_first(1)
     await scenario.waits_of_first(1)
 
-    why = 'healthd cannot go on with this gang, and tries again: User "healthd" cannot patch jobs'
+    why = f"healthd cannot go on with this gang, and tries again: {trouble}"
     assert scenario.reported == [("Job", "first", "GangStuck", why), ("Recovery", "first-1", "Stuck", why)]
 
 

@@ -16,10 +16,13 @@ from healthd.cluster.port import (
     NotFound,
     TooManyRequests,
     Unavailable,
+    WebhookFailed,
 )
 
 _UNKNOWN = ("the server could not find the requested resource", "404 page not found")
 """What an API server says of a kind that it knows not, before and after it has forgotten a deleted definition."""
+_DEAD_WEBHOOK = "failed calling webhook "
+"""In a 500: the API server works, and refuses what an admission webhook with `failurePolicy: Fail` must see first."""
 _LONGEST_MESSAGE = 2000
 """Limit for an answer that is not a Status: this is enough to recognize an HTML page of a proxy."""
 
@@ -90,6 +93,8 @@ def _kind(status: Status) -> type[ClusterError]:
             return TooManyRequests
         case 403:
             return Forbidden
+        case 500 if _DEAD_WEBHOOK in status.message:
+            return WebhookFailed
         case 400 | 405 | 406 | 413 | 415 | 422:
             return Invalid
     return Unavailable

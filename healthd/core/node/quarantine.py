@@ -88,6 +88,11 @@ def read_record(node: Node) -> Record | None:
     return record if record.owner == OWNER else None
 
 
+def worst_of(findings: Sequence[Finding]) -> Finding | None:
+    """The finding that asks for a quarantine, or None."""
+    return next((f for f in findings if f.quarantines and f.cleared_at is None), None)
+
+
 def decide(
     node: Node,
     findings: Sequence[Finding],
@@ -106,7 +111,7 @@ def decide(
     not count the node; None: the node needs one slot, and lacks it when it holds none.
     """
     ours = read_record(node)
-    worst = next((f for f in findings if f.quarantines and f.cleared_at is None), None)
+    worst = worst_of(findings)
     if worst is not None and ours is None:
         return Quarantine(_record_for(node, worst, now))
     awaits = ours is not None and give_back is GiveBack.REPAIRED and not _was_repaired(node, findings, ours, repaired)

@@ -73,7 +73,8 @@ class NodeMetrics:
         )
         self.quarantine_refused = Counter(
             "healthd_quarantine_refused_total",
-            "Quarantines that were called for and not done: the budget was used up, or `quarantine.cordon` is off.",
+            "Quarantines that were called for and not done: the budget was used up, the API server refused it, or "
+            "`quarantine.cordon` is off.",
             registry=registry,
         )
         self.quarantine_seconds = Histogram(

@@ -21,6 +21,7 @@ from healthd.cluster.port import (
     NotFound,
     TooManyRequests,
     Unavailable,
+    WebhookFailed,
 )
 from healthd.cluster.remote import Access, Connection, connect
 from healthd.core.api import Lease, Node, ObjectMeta, Pod, Recovery
@@ -40,6 +41,7 @@ NODE = {"metadata": {"name": "n", "resourceVersion": "7"}}
         (422, "Invalid", "spec.taints: Required value", Invalid),
         (400, "BadRequest", "field label not supported", Invalid),
         (403, "Forbidden", 'User "x" cannot patch nodes', Forbidden),
+        (500, "InternalError", 'Internal error occurred: failed calling webhook "a.b.c": no route', WebhookFailed),
         (500, "InternalError", "etcdserver: request timed out", Unavailable),
         (503, "ServiceUnavailable", "shutting down", Unavailable),
         (504, "Timeout", "timed out", Unavailable),
