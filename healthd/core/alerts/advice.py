@@ -71,6 +71,10 @@ IN_CLUSTER = Advice(
             "Cordon the bad node that the message names (`kubectl cordon NODE`), and take a toleration of cordons from "
             "the pods if they have one. It is moved once more then"
         ),
+        Hold.PODS: (
+            "See why no pod is made: `kubectl describe` of the gang's object, and of the Jobs below it, shows what "
+            "refuses them (a quota, a policy, a webhook that does not answer), or what its queue waits for"
+        ),
         Hold.PROGRAM: (
             "Look at the stacks of its ranks now: nothing was stopped. Mend the program or its data, then suspend the "
             "gang and resume it"

@@ -50,6 +50,7 @@ WAITS: Mapping[Hold, _Wait] = {
     Hold.SPARE: _Wait("no spare", "no-spare", 20),
     Hold.NODE: _Wait("it came back to a bad node", "came-back-to-bad-node", 10),
     Hold.CHECKPOINT: _Wait("nothing to resume from", "nothing-to-resume-from", 10),
+    Hold.PODS: _Wait("its pods are not made", "pods-not-made", 10),
     Hold.PROGRAM: _Wait("it hangs again in the same place", "hangs-in-same-place", 10),
     Hold.INVALID: _Wait("its annotations cannot be read", "invalid-gang", 10),
 }

@@ -93,6 +93,8 @@ class Hold(StrEnum):
     """No spare node replaces the bad one."""
     NODE = "node"
     """The gang came back to a bad node: nothing keeps its pods off."""
+    PODS = "pods"
+    """The gang was started, and its pods are not made: its queue does not let it run, or something refuses them."""
     PROGRAM = "program"
     """The gang hangs again in the same place of its program, at the same step."""
     INVALID = "invalid"

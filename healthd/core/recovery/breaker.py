@@ -23,7 +23,7 @@ from healthd.core.config import BreakerPolicy
 from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.fence import CLOCKS_DIFFER
-from healthd.core.recovery.gang import UNREADABLE
+from healthd.core.recovery.gang import NOT_MADE, QUEUED, UNREADABLE
 from healthd.core.recovery.hangs.suspicion import SAME_PLACE
 from healthd.core.recovery.nodes.came_back import CAME_BACK
 from healthd.core.recovery.nodes.spares import is_ready
@@ -81,6 +81,8 @@ def hold_of(status: RecoveryStatus) -> Hold | None:
         return Hold.INVALID
     if status.message.startswith(CAME_BACK):
         return Hold.NODE
+    if status.message.startswith((QUEUED, NOT_MADE)):
+        return Hold.PODS
     if status.message.startswith(SAME_PLACE):
         return Hold.PROGRAM
     return _WAITS_FOR.get(status.held_in or Phase.DETECTED)

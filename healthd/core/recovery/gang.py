@@ -37,6 +37,8 @@ from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.core.recovery.terms import KUBERNETES, Terms
 from healthd.core.untrusted import LARGEST_GANG, number_or
 
+QUEUED, NOT_MADE = "its queue does not let it run", "nothing makes its members"
+"""Prefixes of the reason of a recovery that is held because its started gang has no members."""
 UNREADABLE = "the gang cannot be read"
 """Prefix of the reason of a recovery that is held because its root is invalid."""
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})

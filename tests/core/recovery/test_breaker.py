@@ -14,6 +14,7 @@ from healthd.core.api.model import BreakerTrigger, CauseKind, Hold, Phase, Verdi
 from healthd.core.config import BreakerPolicy
 from healthd.core.node.quarantine import Record
 from healthd.core.recovery.breaker import OPEN, Outage, hold_of, open_over, outage_of, refuses
+from healthd.core.recovery.gang import NOT_MADE, QUEUED
 from healthd.core.recovery.hangs.suspicion import SAME_PLACE
 from healthd.core.recovery.nodes.came_back import CAME_BACK
 from tests.builders import a_cause, a_finding, a_node, a_nodehealth, a_recovery
@@ -240,6 +241,8 @@ def test_it_is_open_also_while_there_is_no_gang_to_hold(
         (Phase.CHOOSING, "none will load", Hold.CHECKPOINT),
         (Phase.STARTING, f"{CAME_BACK}: node-1", Hold.NODE),
         (Phase.CONFIRMING, f"{CAME_BACK}: node-1", Hold.NODE),
+        (Phase.STARTING, f"{QUEUED}: it waits", Hold.PODS),
+        (Phase.STARTING, f"{NOT_MADE}: Job train has made none of 2", Hold.PODS),
         (Phase.CONFIRMING, f"{SAME_PLACE}, after step 7", Hold.PROGRAM),
     ],
 )

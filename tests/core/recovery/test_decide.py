@@ -27,12 +27,14 @@ from healthd.core.api import (
     Terminated,
     TimelineEntry,
 )
-from healthd.core.api.model import ENDED, CauseKind, Phase
+from healthd.core.api.model import ENDED, CauseKind, Hold, Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.actions import RemovePods, StartGang, StopGang
+from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.decide import Decision, Situation, decide, open_recovery
 from healthd.core.recovery.faults import DISK_FULL, NOT_WRITABLE
 from healthd.core.recovery.gang import CheckpointRead, GangOptions, GangView, Root, RootOutcome
+from healthd.core.recovery.phases.starting import MADE_WITHIN
 from healthd.core.recovery.phases.stopping import BAD_STATE, with_latecomers
 from healthd.core.recovery.progress import Progress
 from healthd.core.recovery.resume_point import READ_AGAIN
@@ -944,7 +946,54 @@ def test_a_start_whose_pods_its_controller_makes_late_says_so_and_waits() -> Non
     decision = decided(recovery, a_root(attempt=1), pods=RUNNING[:1])
 
     assert decision.reason == "1 of 2 members run; Job train has made 1 so far"
-    assert decision.recheck == POLICY.start_deadline
+    assert decision.recheck == MADE_WITHIN
+
+
+NONE_MADE = "nothing makes its members: Job train has made none of 2 since its start; its Events say why"
+
+
+def in_starting(waited: timedelta, **more: Any) -> Recovery:
+    """A gang that was started *waited* ago."""
+    return a_recovery_in(Phase.STARTING, pods=PROVEN, phase_since=NOW - waited, **more)
+
+
+@pytest.mark.parametrize("waited", [MADE_WITHIN, POLICY.start_deadline])
+def test_a_start_without_any_pod_is_held_and_is_no_restart_without_progress(waited: timedelta) -> None:
+    record = decided(in_starting(waited), a_root(attempt=1), pods=()).record
+
+    assert record is not None
+    assert (record.phase, record.held_in, record.message) == (Phase.HELD, Phase.STARTING, NONE_MADE)
+    assert hold_of(record) is Hold.PODS
+
+
+def test_a_start_has_a_moment_for_its_first_pod() -> None:
+    decision = decided(in_starting(MADE_WITHIN / 2), a_root(attempt=1), pods=())
+
+    assert (decision.waits, decision.recheck) == (True, MADE_WITHIN / 2)
+
+
+def held_unmade() -> Recovery:
+    """Held for its pods for a day."""
+    recovery = in_starting(timedelta(days=1))
+    held = replace(recovery.status, phase=Phase.HELD, held_in=Phase.STARTING, message=NONE_MADE)
+    return replace(recovery, status=held)
+
+
+def test_a_gang_whose_pods_are_made_at_last_has_the_whole_deadline_to_run() -> None:
+    assert decided(held_unmade(), a_root(attempt=1), pods=()).waits
+
+    record = decided(held_unmade(), a_root(attempt=1), pods=(a_restarted(0, "node-0"),)).record
+
+    assert record is not None
+    assert (record.phase, record.phase_since, record.message) == (Phase.STARTING, NOW, "its members are made")
+
+
+def test_a_pod_that_did_not_get_its_attempt_is_a_pod_that_was_made() -> None:
+    pod = a_pod("rank-0", index=0, status=PodStatus(phase="Running"))
+    decision = decided(in_starting(2 * MADE_WITHIN), a_root(attempt=1), pods=(pod,))
+
+    assert (decision.waits, decision.record) == (True, None)
+    assert decision.recheck == POLICY.start_deadline - 2 * MADE_WITHIN
 
 
 def test_what_others_said_of_a_fault_is_recorded_without_what_a_terminal_would_obey() -> None:

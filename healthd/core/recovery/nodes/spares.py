@@ -142,12 +142,21 @@ def choose(
 def obstacles(bad: str, view: GangView, policy: RecoveryPolicy) -> dict[str, str]:
     """Why no spare replaces *bad*: spare -> the reason, in a few words."""
     model = view.nodes.get(bad)
-    return {n: _obstacle(n, node, model, view, policy) for n, node in sorted(view.nodes.items()) if is_spare(node)}
+    held = {n: node for n, node in sorted(view.nodes.items()) if is_spare(node) or _is_claimed_by_hand(node)}
+    return {n: _obstacle(n, node, model, view, policy) for n, node in held.items()}
+
+
+def _is_claimed_by_hand(node: Node) -> bool:
+    """Whether a spare carries a claim that healthd did not write: while that stands, it is out of the pool."""
+    is_labelled = node.metadata.labels.get(LABEL_SPARE) == "true"
+    return is_labelled and ANNOTATION_CLAIM in node.metadata.annotations and read_claim(node) is None
 
 
 def _obstacle(name: str, node: Node, model: Node | None, view: GangView, policy: RecoveryPolicy) -> str:
     if unfit := unfitness(node, view.health.get(name), view.sign_on(name)):
         return unfit
+    if _is_claimed_by_hand(node):
+        return f"its annotation {ANNOTATION_CLAIM} is none of healthd's"
     if name in view.occupied:
         return f"occupied by {view.occupied[name]}"
     return "needed for another member" if _is_like(node, model, policy) else "its hardware differs"

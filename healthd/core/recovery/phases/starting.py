@@ -12,7 +12,7 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.config import short_duration
 from healthd.core.recovery.actions import ClaimSpare, StartGang
 from healthd.core.recovery.faults import could_not_write, ran
-from healthd.core.recovery.gang import StartHint, index_of, is_terminal, members, with_seats
+from healthd.core.recovery.gang import NOT_MADE, QUEUED, StartHint, index_of, is_terminal, members, with_seats
 from healthd.core.recovery.hangs.suspicion import in_same_place, waits_in_same_place
 from healthd.core.recovery.nodes.came_back import held_after_return
 from healthd.core.recovery.nodes.placement import Shortage, place
@@ -25,8 +25,9 @@ from healthd.core.recovery.situation import Decision, Situation, step_text
 
 ADMITTED_WITHIN = timedelta(seconds=15)
 """How long a queue may take before a recovery says that it waits for it."""
-QUEUED = "its queue does not let it run"
-"""Prefix of the reason of a recovery that is held because it waits for its queue."""
+MADE_WITHIN = timedelta(minutes=2)
+"""How long the first member of a started gang may take to be made. A quota, a policy or a dead webhook may keep the
+controller of its kind from making any: a further restart would change nothing, and proves nothing about the job."""
 
 
 def starting(s: Situation) -> Decision:
@@ -44,7 +45,10 @@ def starting(s: Situation) -> Decision:
     running = _running(s)
     if running >= max(s.root.world, 1):  # what an object below the root says may come later
         return s.enter(Phase.CONFIRMING, f"{running} {s.terms.member}s run", attempts=_with_places(s))
+    made = len(with_seats(members(s.view), s.root))
     waited = s.now - _started_at(s)
+    if unmade := _held_unmade(s, made, waited):
+        return unmade
     deadline = _deadline(s)
     if waited >= deadline:
         cause = Cause(
@@ -53,12 +57,11 @@ def starting(s: Situation) -> Decision:
             at=s.now,
         )
         return _again(s, [cause])
-    made = len(with_seats(members(s.view), s.root))
     missing = "" if made >= s.root.world else f"; {s.root.ref.kind} {s.root.ref.name} has made {made} so far"
     message = f"{running} of {s.root.world} {s.terms.member}s run{missing}"
     late, until_next = stranded(s.view, s.now)
-    until = [deadline - waited, *([until_next] if until_next else [])]
-    return _helped(s, late) or Decision(reason=message, recheck=min(until))
+    until = [deadline - waited, until_next, MADE_WITHIN - waited if waited < MADE_WITHIN else None]
+    return _helped(s, late) or Decision(reason=message, recheck=min(each for each in until if each))
 
 
 def _deadline(s: Situation) -> timedelta:
@@ -79,6 +82,18 @@ def _queued(s: Situation, why: str) -> Decision:
     if s.status.phase is not Phase.HELD and waited < ADMITTED_WITHIN:
         return Decision(reason=why, recheck=ADMITTED_WITHIN - waited)
     return s.hold(f"{QUEUED}: {why}")
+
+
+def _held_unmade(s: Situation, made: int, waited: timedelta) -> Decision | None:
+    """Hold while nothing makes a member. None: one is made, there is time yet, or it may start with fewer instead."""
+    is_held = s.status.phase is Phase.HELD and s.status.message.startswith(NOT_MADE)
+    lives = any(not is_terminal(pod) for pod in s.view.pods)  # also one that did not get its attempt
+    if made or lives or not s.root.world:
+        return s.enter(Phase.STARTING, f"its {s.terms.member}s are made") if is_held else None
+    if (waited < MADE_WITHIN and not is_held) or grows_back(s.recovery):
+        return None
+    what = f"{s.root.ref.kind} {s.root.ref.name} has made none of {s.root.world}"
+    return s.hold(f"{NOT_MADE}: {what} since its start; its Events say why")
 
 
 def _started_at(s: Situation) -> datetime:

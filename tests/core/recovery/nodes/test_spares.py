@@ -235,6 +235,11 @@ def test_a_spare_that_failed_its_check_for_sure_is_no_spare_until_it_is_repaired
         pytest.param(a_node("a", spare=True, unschedulable=True), "cordoned", id="cordoned"),
         pytest.param(a_node("a", spare=True, conditions=[]), "not ready", id="not ready"),
         pytest.param(a_machine("a", product="A100"), "its hardware differs", id="other hardware"),
+        pytest.param(
+            a_node("a", spare=True, annotations={ANNOTATION_CLAIM: "bob"}),
+            "its annotation healthd.dev/claim is none of healthd's",
+            id="claimed by hand",
+        ),
         pytest.param(a_machine("a"), "occupied by others/notebook", id="occupied"),
     ],
 )
