@@ -160,7 +160,7 @@ class Guard:
             case quarantine.Await(reason):
                 self._await_repair(node, reason)
             case quarantine.Keep():
-                self._awaited = ""
+                self._keep(node)
         return Guarded(node)
 
     def _was_counted(self, now: datetime) -> bool:
@@ -216,6 +216,13 @@ class Guard:
         finding = next(finding for finding in findings if finding.id == record.finding)
         delay = self._clock.now() - max([finding.raised_at, *(e.at for e in finding.evidence)])
         self._metrics.quarantine_seconds.observe(max(0.0, delay.total_seconds()))
+
+    def _keep(self, node: Node) -> None:
+        """Report a repair that a person wrote and nothing can read: else the node stays out without a word."""
+        why = quarantine.unread_repair(node) if quarantine.read_record(node) is not None else ""
+        if why:
+            self._await_repair(node, why)
+        self._awaited = why
 
     def _await_repair(self, node: Node, reason: str) -> None:
         if reason != self._awaited:

@@ -23,9 +23,12 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import Blame, Finding, RepairAction, Severity
 from healthd.core.config import GiveBack
+from healthd.core.printable import printable
 from healthd.core.untrusted import InvalidText, Moment, read_json
 
 OWNER = "healthd"
+LONGEST_SAID = 40
+"""Characters of what a person wrote that are quoted."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -205,6 +208,15 @@ def _was_repaired(node: Node, findings: Sequence[Finding], ours: Record, repaire
 def _taint_value(finding_id: str) -> str:
     """The rule, in the characters that a taint value may hold."""
     return finding_id.rsplit("/", 1)[-1][:63]
+
+
+def unread_repair(node: Node) -> str:
+    """Why the report that *node* was repaired counts for nothing; empty: it can be read, or there is none."""
+    said = node.metadata.annotations.get(ANNOTATION_REPAIRED)
+    if said is None or repaired_at(node) is not None:
+        return ""
+    is_not = "is no time with its zone, such as 2026-01-01T12:00:00Z"
+    return f"{ANNOTATION_REPAIRED} on it {is_not}: {printable(said)[:LONGEST_SAID]!r}"
 
 
 def repaired_at(node: Node) -> datetime | None:
