@@ -45,7 +45,7 @@ from healthd.core.config import Config
 from healthd.core.recovery import breaker
 from healthd.core.recovery.actions import StartGang
 from healthd.core.recovery.decide import Decision, decide, open_recovery
-from healthd.core.recovery.gang import Root, RootOutcome, left_stopped
+from healthd.core.recovery.gang import GangView, Root, RootOutcome, left_stopped, lost_attempt
 from healthd.core.recovery.nodes import foreign_signs
 from healthd.core.recovery.planned.restarts import is_still_wanted
 from healthd.core.recovery.rebuilding import is_answered
@@ -209,7 +209,7 @@ class Reconciler:
             await self._restore(gang)
             recovery = self.cluster_state.active(gang)
             seen = await self._observer.cached(gang, recovery)
-            self._report_ignored(seen.root)
+            self._report_ignored(seen.view, is_recovering=recovery is not None)
             await self._maintain(seen)
             if recovery is not None:
                 return await self._advance(recovery, seen)
@@ -402,11 +402,14 @@ class Reconciler:
         log.info("recovery.phase", recovery=after.metadata.name, phase=after.status.phase, why=after.status.message)
         measure_move(self._metrics, before, after)
 
-    def _report_ignored(self, root: Root | None) -> None:
+    def _report_ignored(self, view: GangView, *, is_recovering: bool) -> None:
         """Report once, in the log and on the root, why healthd does nothing to a gang that asks for restarts."""
+        root = view.root
         if root is None:
             return
         before, now = self._ignored.pop(root.ref.uid, None), self._why_ignored(root)
+        if now is None and not is_recovering and (why := lost_attempt(view)):
+            now = _Ignored(INVALID, why)
         if now is None:
             return
         self._ignored[root.ref.uid] = now

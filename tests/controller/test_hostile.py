@@ -95,6 +95,24 @@ async def test_a_gang_that_its_pods_make_invalid_is_counted_until_they_are_corre
         assert scenario.gauge("a", "healthd_gangs_invalid") == count
 
 
+async def test_a_gang_that_lost_the_number_of_its_attempt_is_reported_until_it_has_it_again(scenario: Replicas) -> None:
+    await scenario.start("a")
+    await scenario.until(lambda: scenario.is_led_by("a"))
+    number = {"metadata": {"annotations": {"healthd.dev/attempt": "3"}}}
+    for pod in (await scenario.cluster.list(Pod)).items:
+        await scenario.cluster.patch(Pod, pod.metadata.name, number, namespace="default")
+    await scenario.clock.run_for(timedelta(minutes=1))
+
+    (event,) = [each for each in (await scenario.cluster.list(Occurrence)).items if each.reason == "GangInvalid"]
+    assert (event.type, event.involved_object.name) == ("Warning", "train")
+    assert "it says 0, and the pods are of attempt 3: somebody changed it, so write 3 there again" in event.message
+    assert scenario.gauge("a", "healthd_gangs_invalid") == 1
+
+    await scenario.cluster.patch(Job, "train", number, namespace="default")
+    await scenario.clock.run_for(timedelta(minutes=1))
+    assert scenario.gauge("a", "healthd_gangs_invalid") == 0
+
+
 async def test_a_gang_whose_recovery_is_gone_gets_one_event_that_it_stays_stopped(scenario: Replicas) -> None:
     await scenario.start("a")
     await scenario.until(lambda: scenario.is_led_by("a"))

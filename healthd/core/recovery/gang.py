@@ -496,6 +496,23 @@ def left_stopped(root: Root, recoveries: Collection[str]) -> str:
     )
 
 
+def lost_attempt(view: GangView) -> str:
+    """
+    Why no pod of a gang that runs is a member of it; empty when that is not so.
+
+    healthd alone writes the number of the attempt, to the root first. Where somebody took it away from the root, every
+    pod seems to be of an attempt that is yet to come, and no fault of any of them would be seen.
+    """
+    root = view.root
+    attempts = [attempt_of(pod) for pod in view.pods if not is_terminal(pod) and not pod.metadata.deletion_timestamp]
+    if root is None or root.suspended or not attempts or min(attempts) <= root.attempt:
+        return ""
+    return (
+        f"{ANNOTATION_ATTEMPT}: it says {root.attempt}, and the pods are of attempt {min(attempts)}: somebody changed "
+        f"it, so write {min(attempts)} there again"
+    )
+
+
 def given_up_by(root: Root, recoveries: Iterable[Recovery]) -> Recovery | None:
     """The one of *recoveries* that stopped *root* and gave it up; None also where it was started again since."""
     if not root.suspended:
