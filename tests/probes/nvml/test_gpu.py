@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probes.nvml.simulated_node import GPU0, GPU1, GPU2, SimulatedNode
+from tests.probes.nvml.simulated_node import GPU0, GPU1, GPU2, SimulatedNode, of
 from tests.standin.nvml import StandIn, build
 
 
@@ -141,6 +141,16 @@ def test_what_a_driver_does_not_have_is_left_out(world: SimulatedNode) -> None:
     assert (GPU0, "nvml.fabric.state", "") not in values
     assert (GPU0, "nvml.serial", "") not in values
     assert values[GPU0, "nvml.state", ""] == "ok"
+
+
+def test_what_a_gpu_did_not_have_is_read_once_it_has_it(world: SimulatedNode) -> None:
+    world.standin.play("nofield 230 1", "nofield 91 1")
+    assert (GPU1, "nvml.recovery_action", "") not in world.values()
+
+    world.standin.play("field 230 1 * 1 2")
+
+    sample = world.sample_until(lambda sample: of(sample, GPU1, "nvml.recovery_action") == 2)
+    assert of(sample, GPU1, "nvml.nvlink.replay", "nvlink 17") == 0
 
 
 def test_an_older_driver_fills_the_older_structure_of_the_fabric(world: SimulatedNode) -> None:

@@ -28,7 +28,9 @@ _TROUBLE = frozenset({1, 10, 11, 17, 999})
 _FAILED = -1
 """Not a code of NVML: a call failed that must not fail."""
 _NEVER = frozenset({2, 3, 4, 13, 26})
-"""Codes of a field that will not exist later either: it is not read again."""
+"""Codes of a field that is not there: it is left out of the next samples."""
+_LEFT_OUT_FOR = 60
+"""Samples with everything, one a minute, after which all fields are tried again: without MIG a GPU has more of them."""
 _MOST_LINKS = int(pynvml.NVML_NVLINK_MAX_LINKS)
 _KINDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of NVML's union of values, by the type that it names."""
@@ -64,6 +66,8 @@ class NvmlGpu:
         self._error = ""
         self._refusal = ""
         self._batches: dict[bool, list[Any]] = {}
+        self._tried = 0
+        """Samples with everything since all fields were tried."""
         self._links: int | None = None
         self._identity: dict[str, Value] | None = None
         self._highest: int | None = None
@@ -71,6 +75,8 @@ class NvmlGpu:
     def sample(self, *, whole: bool) -> dict[str, Any]:
         """Its state and values. *whole*: also those that are read now and then. Raises no error of NVML."""
         self._codes, self._error, self._refusal = set(), "", ""
+        if whole:
+            self._try_again()
         values = self._vital()
         links = self._read_fields(values, whole=whole) if self._state() == OK else {}
         has_no_answer = not values and not links
@@ -227,6 +233,12 @@ class NvmlGpu:
                 links.setdefault(_NAMES[number], [None] * (self._links or 0))[link] = value
         self._batches[whole] = [wanted for wanted in batch if wanted not in absent]
         return links if fields.LINK_VITAL[fields.LINK_STATE] in links else links | self._link_states()
+
+    def _try_again(self) -> None:
+        self._tried += 1
+        if self._tried >= _LEFT_OUT_FOR:
+            self._tried, self._links = 0, self._count_links() or self._links
+            self._batches.clear()
 
     def _wanted(self, *, whole: bool) -> list[Any]:
         if self._links is None:
