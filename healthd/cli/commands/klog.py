@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 STDIN = "-"
 LONGEST_LINE = 4 * (LONGEST_MESSAGE + LONGEST_PREFIX)
 """Bytes of one line that are read. A character has at most four bytes."""
+_COMPRESSED = {b"\x1f\x8b": "zcat", b"\xfd7zXZ\x00": "xzcat", b"BZh": "bzcat", b"\x28\xb5\x2f\xfd": "zstdcat"}
+"""What writes a file out, by how the file begins. Old logs are compressed when they are rotated."""
 ROOM_FOR_TABLE = 140
 """The minimum of terminal columns for one row. A narrower row would squeeze or cut the text of a message."""
 
@@ -216,11 +218,19 @@ def _opened(name: str) -> Iterator[BinaryIO]:
 
 
 def _lines(log: BinaryIO) -> Iterator[bytes]:
-    """The lines of *log*, each cut to the part that can matter."""
-    while line := log.readline(LONGEST_LINE):
+    """The lines of *log*, each cut to the part that can matter. Raises UserError where it is compressed."""
+    first = log.readline(LONGEST_LINE)
+    if tool := next((tool for magic, tool in _COMPRESSED.items() if first.startswith(magic)), ""):
+        raise UserError(f"the log is compressed; `{tool} FILE | healthd klog` reads it")
+    yield from _all_lines(first, log)
+
+
+def _all_lines(line: bytes, log: BinaryIO) -> Iterator[bytes]:
+    while line:
         yield line
         while len(line) == LONGEST_LINE and not line.endswith(b"\n"):
             line = log.readline(LONGEST_LINE)
+        line = log.readline(LONGEST_LINE)
 
 
 def _print_json(readings: Iterator[KlogLine], *, at_once: bool) -> None:

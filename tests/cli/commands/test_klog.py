@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import subprocess
@@ -129,6 +130,14 @@ def test_a_missing_file_is_one_clear_line(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().err == (
         f"healthd: cannot read {missing}: No such file or directory; give a file, or - for standard input\n"
     )
+
+
+def test_a_compressed_log_is_not_taken_for_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = tmp_path / "kern.log.2.gz"
+    old.write_bytes(gzip.compress(b"[ 1.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"))
+
+    assert main(["klog", str(old)]) == 2
+    assert capsys.readouterr().err == "healthd: the log is compressed; `zcat FILE | healthd klog` reads it\n"
 
 
 def test_a_folder_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
