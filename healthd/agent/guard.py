@@ -18,7 +18,7 @@ from healthd.agent import budget_slots
 from healthd.agent.dependencies import AgentDependencies
 from healthd.agent.node_view import NodeView
 from healthd.cluster.nodes import patch_node
-from healthd.cluster.port import ClusterError, Conflict, Unusable
+from healthd.cluster.port import ClusterError, Conflict, Forbidden, Invalid, Unusable, WebhookFailed
 from healthd.core.api import Node
 from healthd.core.api.model import Finding
 from healthd.core.backoff import Backoff
@@ -177,7 +177,11 @@ class Guard:
                 self._announce(WARNING, "QuarantineRefused", f"{record.finding} stands: {refusal}")
                 log.error("quarantine.refused", node=node.metadata.name, finding=record.finding, why=refusal)
             return Guarded(node, has_changed)
-        node = await self._write(node, quarantine.cordon_patch(node, record))
+        try:
+            node = await self._write(node, quarantine.cordon_patch(node, record))
+        except (Forbidden, Invalid, WebhookFailed):  # it had no effect: the slot is for a node that can be cordoned
+            await self._give_slots_back(node)
+            raise
         self._forget_refusal()
         self._measure(record, findings)
         finding = next(finding for finding in findings if finding.id == record.finding)
@@ -238,10 +242,13 @@ class Guard:
             node = await self._write(node, quarantine.uncordon_patch(node, ours))
             self._announce(NORMAL, "Returned", reason)
             log.warning("node.returned", node=node.metadata.name, why=reason)
+        await self._give_slots_back(node)
+        return node
+
+    async def _give_slots_back(self, node: Node) -> None:
         self._slots = None  # unknown, should a request fail
         await budget_slots.give_back_slots(self._cluster, node, self._policy)
         self._slots = frozenset()
-        return node
 
     async def _write(self, node: Node, patch: dict[str, Any]) -> Node:
         node = await patch_node(self._cluster, node, patch)

@@ -550,6 +550,19 @@ async def test_a_fault_is_published_though_no_one_may_write_to_the_node(
     assert "cannot" not in (await one.cluster.get(NodeHealth, "node-a")).status.message
 
 
+@pytest.mark.parametrize("error", [Forbidden("denied by a policy"), WebhookFailed("failed calling webhook")])
+async def test_a_node_that_cannot_be_cordoned_uses_up_no_budget(one: OneNode, error: ClusterError) -> None:
+    one.through = refusing = TakesNoCordons(one.cluster, Node)
+    agent = await one.agent()
+    refusing.error = error
+    await one.sample(agent, one.a_record())
+    assert await one.slots() == 0
+
+    refusing.error = None
+    await one.sample(agent)
+    assert (await one.is_quarantined(), await one.slots()) == (True, 1)
+
+
 async def test_a_write_that_fails_for_a_moment_is_in_no_report(one: OneNode) -> None:
     one.through = refusing = TakesNoCordons(one.cluster, Node)
     agent = await one.agent()
