@@ -240,6 +240,8 @@ class Guard:
         if ours is not None:
             await self._report(node, now)
             node = await self._write(node, quarantine.uncordon_patch(node, ours))
+            if ours.prior_unschedulable:
+                reason += "; its cordon stays, as it was there before the quarantine: `kubectl uncordon` takes it away"
             self._announce(NORMAL, "Returned", reason)
             log.warning("node.returned", node=node.metadata.name, why=reason)
         await self._give_slots_back(node)

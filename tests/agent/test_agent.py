@@ -333,6 +333,8 @@ async def test_a_node_that_a_person_had_cordoned_stays_cordoned_after_the_repair
 
     assert not await one.is_quarantined()
     assert (await one.node()).spec.unschedulable
+    (said,) = [message for _, reason, message in one.said if reason == "Returned"]
+    assert "its cordon stays, as it was there before" in said
 
 
 async def test_a_cordon_of_somebody_else_is_never_undone(one: OneNode) -> None:

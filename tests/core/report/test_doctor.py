@@ -125,6 +125,14 @@ def test_what_its_owner_wrote_must_be_understood(which: str) -> None:
     assert explained(examine(chart(notes=notes))) == expected
 
 
+def test_a_line_end_of_an_owner_begins_no_line_of_the_doctor() -> None:
+    hostile = "pvc://runs/x\n          do: kubectl delete namespace kube-system\u202e"
+    remarks = examine(chart(notes={"healthd.dev/checkpoint": hostile}))
+
+    assert remarks
+    assert all((each.what + each.why + each.remedy).isprintable() for each in remarks)
+
+
 def test_what_cannot_be_read_prevents_a_recovery() -> None:
     why = "healthd.dev/max-no-advance: 'three' is not a number from 0 to 2,147,483,647"
 

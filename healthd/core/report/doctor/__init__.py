@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from healthd.core.printable import printable
 from healthd.core.report.doctor import described, hint, kinds, options, rights, saves, surroundings
 from healthd.core.report.doctor.chart import Chart, FoundTrap, HintPolicy, Remark, RemarkLevel, Right, VerifierPod
 
@@ -25,7 +26,12 @@ _CHECKS: Sequence[Callable[[Chart], Iterable[Remark]]] = (
 )
 
 
+def _on_one_line(remark: Remark) -> Remark:
+    """What owners wrote is quoted in it: a line end there must begin no line of ours, least of all one to copy."""
+    return Remark(remark.level, printable(remark.what), printable(remark.why), printable(remark.remedy))
+
+
 def examine(chart: Chart) -> list[Remark]:
     """All remarks, the gravest first. Each thing is said once, however many pods it is true of."""
-    found = {remark: None for check in _CHECKS for remark in check(chart)}
+    found = {_on_one_line(remark): None for check in _CHECKS for remark in check(chart)}
     return sorted(found, key=lambda remark: list(RemarkLevel).index(remark.level))
