@@ -198,7 +198,9 @@ class TestNoAnswer:
         held.set()
 
         assert [(each.rank, each.log) for each in reported.records[0].ranks] == [(0, ("x",)), (1, ("x",))]
-        assert reported.reasons == ["no rank differs from the others in what is known of them"]
+        assert [reason.partition(";")[0] for reason in reported.reasons] == [
+            "no rank differs from the others in what is known of them"
+        ]
 
     @pytest.mark.usefixtures("held")
     async def test_where_a_question_is_held_no_second_thread_is_added(

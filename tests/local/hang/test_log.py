@@ -146,7 +146,10 @@ async def test_without_a_suspect_the_notification_has_the_reason(run: Run) -> No
     with capture_logs() as logs:
         await run.log.located(SILENCE, a_record(SLEEPS, SLEEPS), policy=RESTARTS)
 
-    assert logs[0]["text"] == "no rank is named: no rank differs from the others in what is known of them"
+    assert logs[0]["text"] == (
+        "no rank is named: no rank differs from the others in what is known of them; "
+        "no Python stack was read, which would tell most (it needs py-spy)"
+    )
     assert "HEALTHD_SUSPECTS" not in variables(run.notified[0])
     assert "no rank is named" in str(run.notified[0]["message"])
 

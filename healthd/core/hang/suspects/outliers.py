@@ -17,6 +17,8 @@ from healthd.core.hang.suspects.places import function_of, spoken_place
 
 _INNERMOST = 8
 """Frames that are searched for a wait."""
+_ON_FILES = frozenset({"openat", "newfstatat", "fsync", "fdatasync", "pread64", "pwrite64"})
+"""System calls that no other rank lets return. A lock or a pipe may be held by one, and a socket may be its own."""
 _COMPARED = 3
 """Innermost functions by which stacks are compared."""
 _WAITS_IN = ("torch/distributed/", "torch/autograd/", "torch/cuda/", "torch/nn/parallel/")
@@ -114,6 +116,17 @@ def odd_states(ranks: Sequence[RankEvidence]) -> list[Odd]:
     if not _are_few(odd, states):
         return []
     return [Odd(rank, f"is {states[rank]}; {count:,} ranks are {usual}", others_wait=False) for rank in odd]
+
+
+def in_files(ranks: Iterable[RankEvidence]) -> list[Odd]:
+    """Ranks that wait for a file, where none of the others does. Two ranks are enough: no rank waits for another so."""
+    calls = {each.rank: each.process.syscall for each in ranks if each.process is not None and each.process.syscall}
+    inside = [rank for rank, call in calls.items() if call in _ON_FILES]
+    waiting = len(calls) - len(inside)
+    if not inside or not waiting:
+        return []
+    others = "the other one does not" if waiting == 1 else f"{waiting:,} ranks do not"
+    return [Odd(rank, f"waits for a file, in {calls[rank]}; {others}", others_wait=False) for rank in inside]
 
 
 def _are_few(odd: Sized, ranks: Sized) -> bool:

@@ -3,8 +3,9 @@ Which rank of a gang holds up the others, by everything that is known of each of
 
 The strongest kind of evidence that names ranks decides: behind in the sequence of collectives, then a process that is
 stopped or dead, then lost connections, then one that does something else while others wait for it, then a stack like
-no other, then one that uses no processor at all, then a state or an activity like no other. Weaker kinds that name the
-same rank add to the confidence; they name no further rank. No suspect is a valid answer: the reason says why.
+no other, then one that uses no processor at all, then one that waits for a file, then a state or an activity like no
+other. Weaker kinds that name the same rank add to the confidence; they name no further rank. No suspect is a valid
+answer: the reason says why.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from healthd.core.hang.suspects.evidence import ProcessEvidence, RankEvidence, S
 from healthd.core.hang.suspects.links import LostLinks, find_awaited, find_lost
 from healthd.core.hang.suspects.outliers import (
     Odd,
+    in_files,
     odd_activity,
     odd_stacks,
     odd_states,
@@ -88,6 +90,7 @@ _BEHIND, _MISMATCH_OR_RAS = 0.9, 0.85
 _STOPPED, _LOST, _BLOCKED, _WITHOUT_RECORD = 0.9, 0.8, 0.5, 0.35
 _LINKS, _LINKS_MAYBE, _AWAITED = 0.8, 0.5, 0.6
 _OUTSIDE, _NO_PROCESSOR, _UNLIKE, _ACTIVITY = 0.6, 0.6, 0.4, 0.35
+_NO_STACKS = "no Python stack was read, which would tell most (it needs py-spy)"
 
 
 def vote(ranks: Sequence[RankEvidence]) -> HangLocation:
@@ -106,6 +109,7 @@ def vote(ranks: Sequence[RankEvidence]) -> HangLocation:
         list(_awaited(ranks)),
         list(_differ(odd_stacks(ranks), Source.STACK, _UNLIKE)),
         list(_differ(without_processor(ranks), Source.ACTIVITY, _NO_PROCESSOR)),
+        list(_differ(in_files(ranks), Source.PROCESS, _UNLIKE)),
         [
             *_differ(odd_states(ranks), Source.PROCESS, _UNLIKE),
             *_differ(odd_activity(ranks), Source.ACTIVITY, _ACTIVITY),
@@ -221,4 +225,5 @@ def _why_none(ranks: Sequence[RankEvidence], behind: Behind, kinds: Iterable[Ite
         return "more than half of the ranks differ from the others in the same way"
     if all(each.groups for each in ranks):
         return "no rank is behind another, none is stopped, and all do the same"
-    return "no rank differs from the others in what is known of them"
+    why = "no rank differs from the others in what is known of them"
+    return why if any(each.stack for each in ranks) else f"{why}; {_NO_STACKS}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from time import process_time
 
 import pytest
@@ -254,6 +255,29 @@ class TestStates:
     def test_states_of_two_halves_name_no_rank(self) -> None:
         states = [TaskState.SLEEPING] * 4 + [TaskState.RUNNING] * 4
         assert named(vote([evidence(SMALL, rank, state=state) for rank, state in enumerate(states)])) == []
+
+
+class TestFiles:
+    """One system call for each rank, all asleep."""
+
+    def located(self, *calls: str) -> HangLocation:
+        asleep = TaskState.SLEEPING
+        return vote([evidence(SMALL, rank, state=asleep, syscall=call) for rank, call in enumerate(calls)])
+
+    @pytest.mark.parametrize("call", ["openat", "fsync", "pread64"])
+    def test_of_two_ranks_the_one_that_waits_for_a_file_is_named(self, call: str) -> None:
+        location = self.located(call, "futex")
+        assert named(location) == [0]
+        assert location.suspects[0].witnesses[0].words == f"waits for a file, in {call}; the other one does not"
+        assert location.suspects[0].confidence < 0.5
+
+    @pytest.mark.parametrize(
+        "calls",
+        [("fsync", "fsync"), ("openat", "fsync", "futex"), ("read", "futex"), ("flock", "futex"), ("openat", "")],
+        ids=["all", "most", "it may be a pipe", "another rank may hold the lock", "the other one is not known"],
+    )
+    def test_a_call_that_others_may_end_or_that_is_usual_names_no_rank(self, calls: Sequence[str]) -> None:
+        assert named(self.located(*calls)) == []
 
 
 class TestTogether:
