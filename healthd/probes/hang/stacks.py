@@ -12,8 +12,10 @@ import selectors
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from healthd.core.hang.suspects.evidence import Stack, bounded
 from healthd.core.hang.suspects.stacks import NoStack, read_py_spy
@@ -36,7 +38,7 @@ def read_stack(
 
     Raises CannotRead.
     """
-    path = shutil.which(program)
+    path = _find(program)
     if path is None:
         raise CannotRead(f"the stack of process {pid}", f"{program} is not installed", "install py-spy on the node")
     until, why = now() + deadline_s, ""
@@ -50,6 +52,11 @@ def read_stack(
         except NoStack as error:
             why = str(error)
     raise CannotRead(f"the stack of process {pid}", why or f"py-spy took longer than {deadline_s:g} s", _REMEDY)
+
+
+def _find(program: str) -> str | None:
+    """Beside the Python that runs healthd, whose environment need not be on the PATH, else on that."""
+    return shutil.which(program, path=str(Path(sys.executable).parent)) or shutil.which(program)
 
 
 def _command(path: str, pid: int) -> list[str]:

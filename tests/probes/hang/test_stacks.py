@@ -155,6 +155,15 @@ class TestProgram:
         answer = threads(("step", "/job/train.py"), pid=os.getpid()).decode()
         assert read_stack(os.getpid(), program=_stand_in(tmp_path, f"echo '{answer}'")).frames[0].function == "step"
 
+    def test_it_is_found_beside_the_python_that_runs_healthd_also_where_that_is_not_on_the_path(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As in an environment that was not activated, or one that pipx made."""
+        answer = threads(("step", "/job/train.py"), pid=os.getpid()).decode()
+        program = Path(_stand_in(tmp_path, f"echo '{answer}'"))
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
+        assert read_stack(os.getpid(), program=program.name).frames[0].function == "step"
+
     @pytest.mark.parametrize("body", ["exec sleep 100", "sleep 100 & sleep 100", "exec >&-; exec sleep 100"])
     def test_a_program_that_hangs_is_killed_with_its_children_at_the_deadline(self, body: str, tmp_path: Path) -> None:
         with pytest.raises(CannotRead):
