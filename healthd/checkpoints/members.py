@@ -20,7 +20,8 @@ from healthd.checkpoints.tree import Damaged, Tree, survey
 
 COMPARED = 2
 """The number of steps before one that it is compared with."""
-_RANK = re.compile(r"rank[-_]?\d{1,6}(?:_\d{1,6})*")
+_RANK = re.compile(r"rank[-_]?\d{1,6}(?:_\d{1,6})*|(?:(?<=/)|^)shard-\d{5}-(?=model-)")
+"""A rank in a name. torch.distributed.checkpoint calls it a shard in the name of a safetensors file."""
 
 
 @runtime_checkable

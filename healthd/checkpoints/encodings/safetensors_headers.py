@@ -70,6 +70,11 @@ def parse_header(raw: bytes, name: str) -> dict[str, Tensor]:
         raise Damaged(f"{name}: its header {what} (torn write)") from error
 
 
+def metadata_of(raw: bytes) -> dict[str, str]:
+    """The texts that the writer put into a JSON header for its own use. Raises msgspec.DecodeError."""
+    return _METADATA.decode(_ENTRIES.decode(raw).get("__metadata__", b"{}"))
+
+
 def judge_layout(tensors: dict[str, Tensor], name: str) -> int:
     """Bytes of tensor data that the header describes, without gap or overlap. Raises Damaged."""
     end = 0

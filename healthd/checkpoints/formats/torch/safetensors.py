@@ -1,5 +1,5 @@
 """
-Safetensors: one file, shards with an index, or shards whose names give their number.
+Safetensors: one file, shards with an index, shards whose names give their number, or those of ranks (`rank_shards`).
 
 A file is 8 bytes of header length (little endian), a JSON header, then the tensors' bytes without gap or overlap
 (https://github.com/huggingface/safetensors#format). The format has no checksums: bytes that were changed in place
@@ -20,6 +20,7 @@ from healthd.checkpoints.encodings.jsons import refuse_too_many_values
 from healthd.checkpoints.encodings.safetensors_headers import Tensor, judge_layout, parse_header, read_header
 from healthd.checkpoints.formats.format import VerifyLevel
 from healthd.checkpoints.formats.torch.pretrained import refuse_bad_configurations, refuse_lost_index
+from healthd.checkpoints.formats.torch.rank_shards import RankShards, without_rank
 from healthd.checkpoints.formats.torch.zero_tails import Layout, refuse_torn_end
 from healthd.checkpoints.tree import Damaged, Tree, folder_of, inside
 from healthd.checkpoints.workers import alone, for_each
@@ -64,14 +65,16 @@ class Safetensors:
         refuse_missing_shards(name for name in shards if folder_of(name) not in indexed)
         refuse_lost_index(tree, shards)
         refuse_bad_configurations(tree, shards)
-        for_each(partial(_verify_file, tree, level, promises), shards, at_once=tree.at_once)
+        of_ranks = RankShards()
+        for_each(partial(_verify_file, tree, level, promises, of_ranks), shards, at_once=tree.at_once)
+        of_ranks.refuse_gaps()
 
 
 def refuse_missing_shards(names: Iterable[str]) -> None:
     """Raise Damaged when names such as `model-00001-of-00004` are incomplete. Numbers start at 0 or at 1."""
     groups: dict[tuple[str, str, str], dict[int, str]] = defaultdict(dict)
     for name in names:
-        if match := _SHARD.fullmatch(name):
+        if match := _SHARD.fullmatch(without_rank(name)):
             groups[match["stem"], match["total"], match["rest"]][int(match["number"])] = match["number"]
     for (stem, total, rest), numbers in sorted(groups.items()):
         first = 0 if 0 in numbers else 1
@@ -84,7 +87,7 @@ def refuse_missing_shards(names: Iterable[str]) -> None:
         )
 
 
-def _verify_file(tree: Tree, level: VerifyLevel, promises: _Promises, name: str) -> None:
+def _verify_file(tree: Tree, level: VerifyLevel, promises: _Promises, of_ranks: RankShards, name: str) -> None:
     size = tree.size(name)
     with tree.open(name) as file:
         raw = read_header(file, name, size)
@@ -92,6 +95,7 @@ def _verify_file(tree: Tree, level: VerifyLevel, promises: _Promises, name: str)
             tensors = parse_header(raw, name)
             _refuse_wrong_size(name, size, 8 + len(raw) + judge_layout(tensors, name))
             _refuse_missing_tensors(name, tensors, promises)
+            of_ranks.add(name, raw, tensors)
             if level is VerifyLevel.FULL:
                 refuse_torn_end(tree, file, name, Layout(8 + len(raw), size, tensors))
 

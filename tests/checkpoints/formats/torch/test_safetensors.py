@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.doubts import doubts
-from healthd.checkpoints.latest import VerifyLevel
+from healthd.checkpoints.latest import VerifyLevel, latest
 from tests.checkpoints.builders import (
     REAL,
     a_sharded_step,
@@ -325,3 +325,66 @@ def test_a_torn_optimizer_beside_a_good_model_is_refused(tmp_path: Path) -> None
     (tmp_path / "optimizer.pt").write_bytes((REAL / "ckpt-10.pt").read_bytes()[:-1])
 
     assert refusal(tmp_path).startswith("optimizer.pt: ")
+
+
+def a_part(folder: Path, rank: int, file: int, files: int, tensors: dict[str, tuple[int, int]]) -> None:
+    """What one rank writes of one file of the model: for each tensor where its part begins, and how long it is."""
+    header: dict[str, object] = {}
+    end = 0
+    for tensor, (_, length) in tensors.items():
+        header[tensor] = {"dtype": "F32", "shape": [length], "data_offsets": [end, end + 4 * length]}
+        end += 4 * length
+    places = {tensor: {"saved_offsets": [begin]} for tensor, (begin, _) in tensors.items()}
+    header["__metadata__"] = {"DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(places)}
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"shard-{rank:05}-model-{file:05}-of-{files:05}.safetensors"
+    (folder / name).write_bytes(safetensors_raw(header, b"\1" * end))
+
+
+def parts_of_ranks(folder: Path, ranks: int = 3) -> Path:
+    """As torch's HuggingFaceStorageWriter saves: what is small has one rank, and so no other rank its file."""
+    for rank in range(ranks):
+        a_part(folder, rank + 1, 1, 2, {"weight": (8 * rank, 8)})
+    a_part(folder, 2, 2, 2, {"frequencies": (0, 4)})
+    return folder
+
+
+def test_a_rank_without_a_part_of_a_file_writes_none_of_that_name(tmp_path: Path) -> None:
+    assert refusal(parts_of_ranks(tmp_path / "step-10")) == ""
+
+
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [
+        (1, "16 of 24 elements of 'weight' are here; the file of a rank is missing"),
+        (2, "model-00002-of-00002.safetensors: missing"),
+    ],
+)
+def test_the_lost_files_of_a_rank_leave_a_gap(tmp_path: Path, lost: int, why: str) -> None:
+    folder = parts_of_ranks(tmp_path / "step-10")
+    if lost == 1:
+        (folder / "shard-00001-model-00001-of-00002.safetensors").unlink()
+    else:
+        (folder / "shard-00002-model-00002-of-00002.safetensors").unlink()
+
+    assert why in refusal(folder)
+
+
+def test_the_lost_file_of_the_last_rank_is_seen_beside_another_step(tmp_path: Path) -> None:
+    parts_of_ranks(tmp_path / "step-10")
+    newest = parts_of_ranks(tmp_path / "step-20")
+    (newest / "shard-00003-model-00001-of-00002.safetensors").unlink()
+
+    answer = latest(tmp_path)
+
+    assert answer.found is not None
+    assert answer.found.step == 10
+    assert "2 of 3 ranks are here" in answer.rejected[0].reason
+
+
+def test_parts_that_do_not_say_where_they_belong_are_refused(tmp_path: Path) -> None:
+    folder = parts_of_ranks(tmp_path / "step-10")
+    header = {"__metadata__": {"DCP_SHARDING_INFO": '{"weight": '}}
+    (folder / "shard-00001-model-00001-of-00002.safetensors").write_bytes(safetensors_raw(header, b""))
+
+    assert "does not say where its parts of tensors belong" in refusal(folder)
