@@ -57,6 +57,8 @@ class KernelLogPolicy(Policy, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.source is KernelLogSource.FILE and not self.path:
             raise ValueError("path is missing: the source `file` needs the path of a log file")
+        if self.source is KernelLogSource.JOURNAL and self.path:
+            raise ValueError(f"path is {self.path}, and the source `journal` reads none")
 
 
 class ProbesPolicy(Policy, frozen=True, kw_only=True):
@@ -81,7 +83,12 @@ class ProbesPolicy(Policy, frozen=True, kw_only=True):
     ] = None
     port_rate_gbps: Annotated[
         float | None,
-        Meta(description="What each of them must run at, in Gb/s. `null`: as fast as before, and as its peers.", gt=0),
+        Meta(
+            description="What each of them must run at, in Gb/s, such as 400. `null`: as fast as before, and as its "
+            "peers.",
+            gt=0,
+            le=10_000,
+        ),
     ] = None
     dcgm_url: Annotated[
         str,

@@ -390,6 +390,19 @@ def test_a_log_file_without_its_path_is_refused() -> None:
     ]
 
 
+def test_a_path_that_the_source_does_not_read_is_refused() -> None:
+    assert mistakes("kernel_log: {source: journal, path: /var/log/kern.log}") == [
+        "1:13: kernel_log: path is /var/log/kern.log, and the source `journal` reads none"
+    ]
+
+
+def test_a_rate_in_megabits_is_refused() -> None:
+    """Every port of the fleet would be too slow."""
+    assert mistakes("probes: {port_rate_gbps: 400000}") == [
+        "1:26: probes.port_rate_gbps: must be a number, at most 10000, or `null`, not '400000'"
+    ]
+
+
 def test_the_reference_page_is_what_the_code_says() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
 
