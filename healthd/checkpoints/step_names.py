@@ -59,6 +59,7 @@ _ALONE = re.compile(
     re.IGNORECASE,
 )
 """The suffix of a file that can be loaded by itself. An index, a manifest or one of many pieces cannot."""
+_BEST = re.compile(r"(?:^|[-_.])best(?=$|[-_.])", re.IGNORECASE)
 _SUFFIXES = re.compile(r"(?:\.[A-Za-z]\w*)+$")
 _TEMPORARY = re.compile(
     r"^\.|^tmp[-_.]|~$|-unfinished$|\.orbax-checkpoint-tmp|[-_.](?:tmp|temp|partial|part|incomplete|inprogress|writing|staging)(?=$|[-_.])",
@@ -144,6 +145,11 @@ def is_step(name: str) -> bool:
 def loads_alone(name: str) -> bool:
     """Whether a file of this name can be loaded by itself."""
     return _ALONE.search(name) is not None and not _SHARD.search(name)
+
+
+def is_best(name: str) -> bool:
+    """Whether its writer calls it the best so far, such as `model_best.pth.tar`: a copy, and never a newer save."""
+    return _BEST.search(name) is not None
 
 
 def is_temporary(name: str) -> bool:

@@ -19,6 +19,7 @@ from healthd.checkpoints.formats.trainers.lightning import is_last, times_saved_
 from healthd.checkpoints.listing import MOST_NAMES, UNFINISHED, Listing, read_listing
 from healthd.checkpoints.step_names import (
     follow,
+    is_best,
     is_step,
     is_temporary,
     loads_alone,
@@ -190,14 +191,15 @@ def _is_one_step(root: Location, found: Sequence[Candidate]) -> bool:
 def _whole(listing: Listing) -> list[Candidate]:
     """
     The folder as one checkpoint, or the only file of one in it, which a run overwrites each time (`ckpt.pt`), so that
-    its path can be loaded. Empty when no format knows a name in it.
+    its path can be loaded; a copy of the best one beside it changes nothing. Empty when no format knows a name in it.
     """
     root, names = listing.root, listing.names
     owned = [name for name in filter(listing.owns, names) if not names[name].is_folder or number_of(name) is None]
     done = [name for name in owned if not is_temporary(name)]
+    last = done if listing.declared else [name for name in done if not is_best(name)] or done
     is_folder = CONFIGURATION in names or parse_step(root.name) is not None  # a Hugging Face model, or a step
-    if not is_folder and len(done) == 1 and loads_alone(done[0]) and not names[done[0]].is_folder:
-        return [Candidate(path=root / done[0], step=UNKNOWN_STEP)]
+    if not is_folder and len(last) == 1 and loads_alone(last[0]) and not names[last[0]].is_folder:
+        return [Candidate(path=root / last[0], step=UNKNOWN_STEP)]
     return [Candidate(path=root, step=_known_step(root.name))] if owned else []
 
 

@@ -324,6 +324,28 @@ def test_the_only_file_stands_for_the_directory(tmp_path: Path, name: str, besid
 
 
 @pytest.mark.parametrize(
+    ("name", "best"),
+    [
+        ("checkpoint.pth.tar", "model_best.pth.tar"),
+        ("last.pt", "best.pt"),
+        ("latest.pth", "Best-Model.pth"),
+    ],
+)
+def test_a_copy_of_the_best_beside_the_only_file_changes_nothing(tmp_path: Path, name: str, best: str) -> None:
+    assert [candidate.path for candidate in steps(fill(tmp_path, name, best))] == [tmp_path / name]
+
+
+def test_the_best_alone_is_the_only_file(tmp_path: Path) -> None:
+    assert [candidate.path for candidate in steps(fill(tmp_path, "best.pt"))] == [tmp_path / "best.pt"]
+
+
+def test_a_declared_layout_of_two_files_stays_a_directory(tmp_path: Path) -> None:
+    layout = declared('{files: ["last.pt", "best.pt"]}')
+
+    assert [candidate.path for candidate in steps(fill(tmp_path, "last.pt", "best.pt"), layout)] == [tmp_path]
+
+
+@pytest.mark.parametrize(
     "names",
     [
         ["model.safetensors", "optimizer.pt"],
