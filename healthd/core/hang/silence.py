@@ -28,6 +28,8 @@ LONGEST_LOCATED = 2 * LONGEST_DOING
 """Characters of the sentence that says who holds up the others."""
 PERIODS = 5
 """Periods without work after which a gang hangs."""
+SHORTEST_PERIOD = 2.0
+"""Seconds: a step needs two samples to be seen."""
 SHORTEST = timedelta(seconds=10)
 """A silence of fewer samples is chance: a machine that is busy for a moment, a collection of garbage."""
 PAUSE_FACTOR = 2
@@ -310,9 +312,15 @@ class GangRhythm:
 
     @property
     def least_allowed(self) -> float:
-        """Seconds without work that its rhythm allows, without any pause."""
+        """
+        Seconds without work that its rhythm allows, without any pause.
+
+        What comes in each half a minute beside short steps, such as a look at the metrics or a short evaluation, is a
+        period, too. Then the gang works all the time, and the longest usual gap is what the time between steps is.
+        """
         gap = max((member.rhythm.gap for member in self.members.values() if member.rhythm), default=0.0)
-        rhythm = max(SHORTEST.total_seconds(), PERIODS * self.period + 2, 2 * gap)
+        between = min(self.period, max(SHORTEST_PERIOD, gap + 1))
+        rhythm = max(SHORTEST.total_seconds(), PERIODS * between + 2, 2 * gap)
         if not self._is_start:
             return rhythm
         return max(rhythm, 0.0 if self._cannot_go_on else START_ALLOWED, PAUSE_FACTOR * self._start_pause)

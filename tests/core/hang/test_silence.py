@@ -83,6 +83,19 @@ def test_steps_that_take_no_whole_number_of_samples_have_no_longer_period(period
     assert after(gang.run(60, sleeps)) <= timedelta(seconds=5 * period + 10)
 
 
+@pytest.mark.parametrize(("for_", "within"), [(1, 15), (7, 50)])
+def test_what_comes_each_half_a_minute_beside_short_steps_does_not_make_a_hang_late(for_: int, within: int) -> None:
+    """Metrics are written, or it evaluates for some seconds, in which the processors do nothing else."""
+
+    def trains(rank: int, at: int, dice: random.Random) -> Usage:
+        return spins(rank, at, dice) if at % 30 < for_ else steps()(rank, at, dice)
+
+    gang = Gang()
+    assert gang.run(240, trains) is None
+
+    assert after(gang.run(60, sleeps)) <= timedelta(seconds=within)
+
+
 def test_a_gang_that_uses_little_is_judged_too() -> None:
     gang = trained(cpu=0.0099, switches=1.9, faults=0, calls=0, written=0)
 
