@@ -161,7 +161,7 @@ OF_PODS: dict[str, Request] = {
     "a plain pod where it may make none": ("POST", "/api/v1/namespaces/default/pods", a_plain_pod()),
     "a plain pod in kube-system": ("POST", OF_CLUSTER, a_plain_pod()),
     "a plain pod that healthd's gate does not hold": ("POST", PODS, a_plain_pod(spec={"schedulingGates": None})),
-    "a plain pod that nobody says it made": ("POST", PODS, a_plain_pod(annotations={})),
+    "a plain pod without the name of its maker": ("POST", PODS, a_plain_pod(annotations={})),
     "a plain pod on a node of its choice": (
         "POST",
         PODS,

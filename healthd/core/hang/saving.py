@@ -1,5 +1,5 @@
 """
-How one member writes, by which a save is told from its steps.
+How one member writes, by which a save differs from its steps.
 
 No rhythm is learned from a save: beside that, the wait at the end of the save would be a silence.
 """
