@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
+import structlog
 
 from healthd.cluster.nodes import owned_by
-from healthd.cluster.port import AlreadyExists, Cluster, NotFound
+from healthd.cluster.port import AlreadyExists, Cluster, Invalid, NotFound
 from healthd.core.api import Node, NodeHealth, NodeHealthStatus, ObjectMeta
 from healthd.core.api.model import Finding
 from healthd.core.backoff import Jitter
 from healthd.core.node import conditions
 from healthd.core.node.reporting import REFRESH_AFTER, write_at
 from healthd.core.patches import diff
+
+log = structlog.get_logger(__name__)
 
 
 class Reporter:
@@ -36,10 +39,14 @@ class Reporter:
         """When delayed changes must be written. None: nothing waits."""
 
     async def read(self, now: datetime) -> NodeHealthStatus | None:
-        """The stored status. None when nothing was published yet. Raises ClusterError."""
+        """The stored status. None when nothing was published yet, or nothing that can be read. Raises ClusterError."""
         try:
             health = await self._cluster.get(NodeHealth, self._node_name)
         except NotFound:
+            return None
+        except Invalid as error:  # as a newer healthd wrote it, say: what is stored never keeps a node unguarded
+            so = "the node is guarded as if nothing were stored, and the report is written anew"
+            log.error("node_health.unreadable", node=self._node_name, why=str(error), so=so)
             return None
         self._stored, self._written = health.status, now
         return health.status
@@ -97,6 +104,6 @@ class Reporter:
         meta = ObjectMeta(name=self._node_name, owner_references=[owned_by(node)])
         try:
             created = await self._cluster.create(NodeHealth(metadata=meta))
-        except AlreadyExists:
-            created = await self._cluster.get(NodeHealth, self._node_name)
+        except AlreadyExists:  # it cannot be read, so no patch can be made from it
+            created = await self._cluster.patch(NodeHealth, self._node_name, {"status": None}, subresource="status")
         return created.status

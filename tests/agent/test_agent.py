@@ -13,7 +13,7 @@ from healthd.agent.budget_slots import held_slots, take_slots
 from healthd.agent.dependencies import AgentDependencies
 from healthd.agent.judge import NodeFacts
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import ClusterError, Forbidden, Unavailable, WebhookFailed
+from healthd.cluster.port import ClusterError, Forbidden, Invalid, Unavailable, WebhookFailed
 from healthd.core.api import (
     ANNOTATION_BELOW_PEERS,
     ANNOTATION_QUARANTINE,
@@ -638,6 +638,57 @@ async def test_a_health_report_that_somebody_deleted_is_made_again(one: OneNode)
     for _ in range(2):
         await one.sample(agent, one.a_record())
 
+    assert await one.verdict() is Verdict.UNHEALTHY
+
+
+class ReportsOfNewerVersion:
+    """A cluster on which a newer healthd reports with words that this one does not know, until the status goes."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self.is_readable = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def get(self, kind: Any, *args: Any, **options: Any) -> Any:
+        """As any read of one object."""
+        if kind is NodeHealth and not self.is_readable:
+            raise Invalid("NodeHealth node-a: cannot be read: Invalid enum value 'doomed' - at `$.status.verdict`")
+        return await self._cluster.get(kind, *args, **options)
+
+    async def patch(self, kind: Any, name: str, patch: Any, **options: Any) -> Any:
+        """The answer has what was there before, too."""
+        done = await self._cluster.patch(kind, name, patch, **options)
+        if kind is not NodeHealth:
+            return done
+        self.is_readable = self.is_readable or patch == {"status": None}
+        return await self.get(kind, name)
+
+
+async def test_a_node_is_guarded_though_its_stored_report_cannot_be_read(one: OneNode) -> None:
+    await one.sample(await one.agent())
+    one.through = ReportsOfNewerVersion(one.cluster)
+
+    await one.sample(await one.agent(), one.a_record())
+
+    assert await one.is_quarantined()
+    assert one.through.is_readable
+    assert await one.verdict() is Verdict.UNHEALTHY
+
+
+async def test_a_report_that_becomes_unreadable_is_written_anew(one: OneNode) -> None:
+    one.through = ReportsOfNewerVersion(one.cluster)
+    one.through.is_readable = True
+    agent = await one.agent()
+    await one.sample(agent)
+    one.through.is_readable = False
+
+    await one.sample(agent, one.a_record())
+    await one.sample(agent)
+
+    assert await one.is_quarantined()
+    assert one.through.is_readable
     assert await one.verdict() is Verdict.UNHEALTHY
 
 
