@@ -7,9 +7,10 @@ are read again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -25,7 +26,7 @@ from healthd.core.recovery.gang import Root, RootOutcome, attempt_of, given_up_b
 from healthd.core.recovery.nodes import spares
 from healthd.core.recovery.nodes.foreign_signs import Sign
 from healthd.core.recovery.nodes.placement import held_nodes
-from healthd.core.recovery.nodes.spares import Claim, read_claim
+from healthd.core.recovery.nodes.spares import Claim, SpareStep, read_claim
 from healthd.core.recovery.rebuilding import roots_of
 from healthd.core.recovery.retention import outdated
 from healthd.gangs.adapter import GangAdapter
@@ -62,7 +63,10 @@ class GarbageCollector:
         """Release all that is no longer needed. *signs_on* reads other detectors' signs. Raises ClusterError."""
         errors = [
             await self._each("node", self._loose_spares(signs_on), lambda name: self._settle(name, signs_on)),
-            await self._each("node", sorted(self._cluster_state.spare_nodes), self._hold),
+            await self._each("node", sorted(self._cluster_state.spare_nodes), partial(self._correct, spares.unheld)),
+            await self._each(
+                "node", sorted(self._cluster_state.unclaimed_nodes), partial(self._correct, spares.unclaimed)
+            ),
             await self._each("pod", self._loose_pods(), self._let_go),
             await self._each("recovery", self._loose_hints(), self._unlabel),
         ]
@@ -140,16 +144,16 @@ class GarbageCollector:
     def _is_over(self, root: Root) -> bool:
         return _is_over(root, self._cluster_state.of_gang(root.ref))
 
-    async def _hold(self, name: str) -> None:
-        """Keep other pods off a spare that so far has only the label, set by a person."""
-        if not spares.unheld([self._cluster_state.nodes[name]]):
+    async def _correct(self, steps_for: Callable[[Iterable[Node]], Sequence[SpareStep]], name: str) -> None:
+        """Finish what a person wrote to the node by half, such as the label of a spare without its taint."""
+        if not steps_for([self._cluster_state.nodes[name]]):
             return
         node = await self._node(name)
         if node is None:
             return
-        for step in spares.unheld([node]):
+        for step in steps_for([node]):
             self._cluster_state.upsert(await settle(self._cluster, step, node))
-            log.info("spare.held", node=name, why=step.reason)
+            log.info("spare.corrected", node=name, why=step.reason)
 
     async def _settle(self, name: str, signs_on: SignsOn) -> None:
         """

@@ -103,6 +103,18 @@ async def test_a_gang_that_is_gone_has_no_hint() -> None:
     assert current(scenario) == []
 
 
+async def test_a_spare_whose_claim_a_person_took_away_is_no_node_of_one_gang_alone() -> None:
+    scenario = Scenario()
+    await scenario.run_for(minutes=1)
+    scenario.fault("node-1")
+    spare = (await scenario.run_until(Phase.RECOVERED)).status.replacements["node-1"]
+    await scenario.ground_truth.patch(Node, spare, {"metadata": {"annotations": {ANNOTATION_CLAIM: None}}})
+    await scenario.run_for(minutes=2)
+
+    assert (await scenario.ground_truth.get(Node, spare)).spec.taints == []
+    assert [recovery.status.phase for recovery in scenario.recoveries()] == [Phase.RECOVERED]
+
+
 class WithoutRights:
     """A cluster that lets nobody read custom objects, as where `deploy/` grants nothing for them."""
 

@@ -39,7 +39,7 @@ from healthd.core.fabric.rail_comparison import compared
 from healthd.core.node.quarantine import read_record
 from healthd.core.node.reporting import quiet_pods
 from healthd.core.recovery.gang import GangView, LastCheck, Root, is_terminal, still_asked_at
-from healthd.core.recovery.nodes.spares import is_spare
+from healthd.core.recovery.nodes.spares import is_reserved_for_none, is_spare
 from healthd.core.untrusted import number_or
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.isolation import Isolation
@@ -85,6 +85,8 @@ class ClusterState:
         self.roots: dict[GangKey, Root] = {}
         self.claimed_nodes: set[str] = set()
         self.spare_nodes: set[str] = set()
+        self.unclaimed_nodes: set[str] = set()
+        """Nodes with the taint of a claim that a person took away."""
         self.quarantined_nodes: set[str] = set()
         self.fenced_pods: set[ObjectKey] = set()
         """Pods with healthd's finalizer."""
@@ -364,6 +366,7 @@ class ClusterState:
         for names, holds in (
             (self.claimed_nodes, after is not None and ANNOTATION_CLAIM in after.metadata.annotations),
             (self.spare_nodes, after is not None and is_spare(after)),
+            (self.unclaimed_nodes, after is not None and is_reserved_for_none(after)),
             (self.quarantined_nodes, after is not None and read_record(after) is not None),
         ):
             names.add(name) if holds else names.discard(name)

@@ -364,6 +364,18 @@ def unheld(nodes: Iterable[Node]) -> list[ReturnSpare]:
     return [ReturnSpare(n.metadata.name, why) for n in labelled if all(t.key != LABEL_SPARE for t in n.spec.taints)]
 
 
+def unclaimed(nodes: Iterable[Node]) -> list[SettleSpare]:
+    """Spares whose claim a person took away: the taint that went with it would keep every pod off for ever."""
+    why = f"its annotation {ANNOTATION_CLAIM} was taken away: the taint {TAINT_RESERVED} goes, too"
+    return [SettleSpare(node.metadata.name, why) for node in nodes if is_reserved_for_none(node)]
+
+
+def is_reserved_for_none(node: Node) -> bool:
+    """Whether the node has the taint of a claim, and neither a claim nor a place in the pool."""
+    is_reserved = any(taint.key == TAINT_RESERVED for taint in node.spec.taints)
+    return is_reserved and ANNOTATION_CLAIM not in node.metadata.annotations and not is_spare(node)
+
+
 def _swap(
     name: str,
     claim: Claim,

@@ -32,6 +32,7 @@ from healthd.core.recovery.nodes.spares import (
     return_patch,
     settle,
     settle_patch,
+    unclaimed,
     unheld,
 )
 from tests.builders import a_node, a_nodehealth
@@ -386,6 +387,13 @@ def test_a_spare_that_has_only_the_label_gets_the_taint_that_keeps_others_off() 
     held, labelled = a_node("a", spare=True, taints=[HELD]), a_node("b", spare=True)
 
     assert [step.node for step in unheld([a_node("c"), held, labelled, claimed("d")])] == ["b"]
+
+
+def test_a_node_whose_claim_a_person_took_away_loses_the_taint_that_went_with_it() -> None:
+    reserved = [Taint(key="healthd.dev/reserved-for", value=reservation("train", "uid-train"))]
+    nodes = [claimed("a"), a_node("b", taints=reserved), a_node("c", taints=reserved, spare=True), a_node("d")]
+
+    assert [step.node for step in unclaimed(nodes)] == ["b"]
 
 
 def test_a_repaired_node_with_pods_on_it_waits() -> None:
