@@ -17,7 +17,7 @@ statuses.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ from healthd.core.api import (
     Pod,
     is_same,
 )
+from healthd.core.printable import printable
 from healthd.core.recovery.gang import (
     GangView,
     Root,
@@ -51,6 +52,8 @@ ENDED_BY_KUBELET = frozenset({"PodFailed", "PodCompleted"})
 """Reasons of the pod condition ContainersReady that only a kubelet writes, when the pod has ended."""
 CLOCKS_DIFFER = timedelta(minutes=1)
 """A timestamp further in the future is a mistake: it would prove the end of pods that have not started yet."""
+LONGEST_SAID = 40
+"""Characters that a message repeats of a time that a person wrote and nothing can read."""
 LONGEST_OVERRIDE = 200
 """Characters of a person's override that are kept with each pod."""
 ALL = "all"
@@ -83,6 +86,27 @@ def unproven(pods: Sequence[FencedPod], terms: Terms = KUBERNETES) -> list[str]:
     """The pods without proof, for people: the name, and the node if the pod has one."""
     open_ends = [pod for pod in pods if not pod.proof]
     return [terms.named(pod.name, pod.index) + (f" on {pod.node}" if pod.node else "") for pod in open_ends]
+
+
+def unused_power_offs(pods: Sequence[FencedPod], nodes: Mapping[str, Node], now: datetime) -> list[str]:
+    """Why the time at which a node was powered off proves nothing about a pod without proof, for the writer of it."""
+    open_ends = {pod.node: pod for pod in pods if not pod.proof and pod.node in nodes}
+    return [why for name, pod in sorted(open_ends.items()) if (why := _why_unused(pod, nodes[name], now))]
+
+
+def _why_unused(fenced: FencedPod, node: Node, now: datetime) -> str:
+    said = node.metadata.annotations.get(ANNOTATION_POWERED_OFF)
+    if said is None:
+        return ""
+    where, at = f"{ANNOTATION_POWERED_OFF} on {fenced.node}", _moment(said)
+    if at is None:
+        is_not = "is no time with its zone, such as 2026-01-01T12:00:00Z"
+        return f"{where} {is_not}: {printable(said)[:LONGEST_SAID]!r}"
+    if at > now + CLOCKS_DIFFER:
+        return f"{where} is a time to come"
+    if fenced.since is not None and at <= fenced.since:
+        return f"{where} is from before {fenced.name} started"
+    return ""
 
 
 def has_unread_end(pod: Pod) -> bool:

@@ -23,7 +23,7 @@ from healthd.core.api import (
     Running,
     Terminated,
 )
-from healthd.core.recovery.fence import fence_pods, overridden, unproven
+from healthd.core.recovery.fence import fence_pods, overridden, unproven, unused_power_offs
 from healthd.core.recovery.gang import GangView, deletion_asked_at
 from tests.builders import a_node, a_nodehealth, a_pod
 from tests.core.gangs import a_root
@@ -273,6 +273,32 @@ def test_power_that_was_cut_after_the_pod_had_started_is_proof(stamp: str, prove
     node = replace(SILENT, metadata=replace(SILENT.metadata, annotations={ANNOTATION_POWERED_OFF: stamp}))
 
     assert fenced(pod, node).proof == (f"node-a was powered off at {stamp} (healthd.dev/powered-off)" if proves else "")
+
+
+@pytest.mark.parametrize(
+    ("stamp", "why"),
+    [
+        pytest.param(None, [], id="none"),
+        pytest.param("2026-01-01T00:00:01Z", [], id="after the pod had started"),
+        pytest.param("2025-12-31T23:59:59Z", ["is from before rank-0 started"], id="before it was started"),
+        pytest.param("2027-01-01T00:00:00Z", ["is a time to come"], id="in the future"),
+        pytest.param(
+            "10:30\x1b",
+            ["is no time with its zone, such as 2026-01-01T12:00:00Z: '10:30\\\\u001b'"],
+            id="no time at all",
+        ),
+    ],
+)
+def test_a_time_of_power_off_that_proves_nothing_is_named_with_the_reason(stamp: str | None, why: list[str]) -> None:
+    open_end = FencedPod(name="rank-0", uid="uid-0", node="node-a", since=START)
+    node = a_node(annotations={ANNOTATION_POWERED_OFF: stamp} if stamp else {})
+    now = START + timedelta(minutes=5)
+
+    said = unused_power_offs([open_end, replace(open_end, node="deleted")], {"node-a": node}, now)
+    proven = unused_power_offs([replace(open_end, proof="node-a has booted since")], {"node-a": node}, now)
+
+    assert said == [f"healthd.dev/powered-off on node-a {each}" for each in why]
+    assert proven == []
 
 
 @pytest.mark.parametrize("asked", [None, START, START + timedelta(seconds=2)], ids=["never", "before", "after"])

@@ -15,7 +15,7 @@ from healthd.core.api import ANNOTATION_FENCE_OVERRIDE, FINALIZER_FENCE, FencedP
 from healthd.core.api.model import Phase
 from healthd.core.phrases import some
 from healthd.core.recovery.actions import ReleasePods, RemovePods
-from healthd.core.recovery.fence import overridden, unproven
+from healthd.core.recovery.fence import overridden, unproven, unused_power_offs
 from healthd.core.recovery.gang import index_of, will_not_run
 from healthd.core.recovery.phases.stopping import OVERDUE, has_kubelet, is_overdue, with_latecomers
 from healthd.core.recovery.rebuilding import is_being_rebuilt, remade
@@ -78,7 +78,8 @@ def _overridden(s: Situation) -> Decision | None:
 
 
 def _without_proof(s: Situation, open_ends: list[str]) -> Decision:
-    message = f"no proof that {some(open_ends)} can no longer write"
+    unused = unused_power_offs(s.status.pods, s.view.nodes, s.now)
+    message = "; ".join([f"no proof that {some(open_ends)} can no longer write", *unused[:1]])
     limit = s.root.options.fence_timeout or s.policy.fence_timeout
     if limit is None:
         return s.hold(message)
