@@ -209,6 +209,9 @@ def a_restarted(rank: int, node: str, phase: str = "Running") -> Pod:
     )
 
 
+PENDING = a_restarted(0, "node-0", "Pending")
+
+
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.CONFIRMING])
 def test_a_record_from_before_the_stop_of_its_own_attempt_goes_on_with_that_stop(phase: Phase) -> None:
     ran = [a_restarted(0, "node-0", "Failed"), a_restarted(1, "node-1", "Failed")]
@@ -312,7 +315,7 @@ def test_members_have_the_whole_deadline_from_the_start_of_the_gang(delay: timed
     since = NOW - POLICY.start_deadline
     recovery = a_recovery_in(Phase.STARTING, pods=PROVEN, phase_since=since)
 
-    decision = decided(recovery, a_root(attempt=1, started_at=since + delay), pods=(a_restarted(0, "node-0"),))
+    decision = decided(recovery, a_root(attempt=1, started_at=since + delay), pods=(PENDING,))
 
     assert (decision.record.phase if decision.record else None) is phase
     assert phase is not None or decision.recheck == min(delay, POLICY.start_deadline / 2)
@@ -982,10 +985,28 @@ def held_unmade() -> Recovery:
 def test_a_gang_whose_pods_are_made_at_last_has_the_whole_deadline_to_run() -> None:
     assert decided(held_unmade(), a_root(attempt=1), pods=()).waits
 
-    record = decided(held_unmade(), a_root(attempt=1), pods=(a_restarted(0, "node-0"),)).record
+    record = decided(held_unmade(), a_root(attempt=1), pods=(PENDING,)).record
 
     assert record is not None
     assert (record.phase, record.phase_since, record.message) == (Phase.STARTING, NOW, "its members are made")
+
+
+def test_a_start_of_which_only_some_pods_are_made_is_held_at_its_deadline_and_not_restarted() -> None:
+    early = decided(in_starting(POLICY.start_deadline / 2), a_root(attempt=1), pods=RUNNING[:1])
+    record = decided(in_starting(POLICY.start_deadline), a_root(attempt=1), pods=RUNNING[:1]).record
+
+    assert (early.record, early.reason) == (None, "1 of 2 members run; Job train has made 1 so far")
+    assert record is not None
+    assert (record.phase, record.message) == (Phase.HELD, NONE_MADE.replace("none", "1"))
+    assert hold_of(record) is Hold.PODS
+
+
+def test_a_gang_held_for_some_of_its_pods_goes_on_when_all_run() -> None:
+    waiting = decided(held_unmade(), a_root(attempt=1), pods=RUNNING[:1]).record
+
+    assert waiting is not None
+    assert waiting.phase is Phase.HELD
+    assert entered(decided(held_unmade(), a_root(attempt=1), pods=RUNNING))[0] is Phase.CONFIRMING
 
 
 def test_a_pod_that_did_not_get_its_attempt_is_a_pod_that_was_made() -> None:

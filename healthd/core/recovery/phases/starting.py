@@ -27,7 +27,8 @@ ADMITTED_WITHIN = timedelta(seconds=15)
 """How long a queue may take before a recovery says that it waits for it."""
 MADE_WITHIN = timedelta(minutes=2)
 """How long the first member of a started gang may take to be made. A quota, a policy or a dead webhook may keep the
-controller of its kind from making any: a further restart would change nothing, and proves nothing about the job."""
+controller of its kind from making any: a further restart would change nothing, and proves nothing about the job. Where
+some are made the others have the whole deadline: a controller may make them one after the other."""
 
 
 def starting(s: Situation) -> Decision:
@@ -47,7 +48,7 @@ def starting(s: Situation) -> Decision:
         return s.enter(Phase.CONFIRMING, f"{running} {s.terms.member}s run", attempts=_with_places(s))
     made = len(with_seats(members(s.view), s.root))
     waited = s.now - _started_at(s)
-    if unmade := _held_unmade(s, made, waited):
+    if unmade := _held_unmade(s, made, running, waited):
         return unmade
     deadline = _deadline(s)
     if waited >= deadline:
@@ -84,15 +85,19 @@ def _queued(s: Situation, why: str) -> Decision:
     return s.hold(f"{QUEUED}: {why}")
 
 
-def _held_unmade(s: Situation, made: int, waited: timedelta) -> Decision | None:
-    """Hold while nothing makes a member. None: one is made, there is time yet, or it may start with fewer instead."""
+def _held_unmade(s: Situation, made: int, running: int, waited: timedelta) -> Decision | None:
+    """
+    Hold while nothing makes a member, or none beside those that run: a quota may have room for some of them. None: they
+    are made, there is time yet, or it may start with fewer instead.
+    """
     is_held = s.status.phase is Phase.HELD and s.status.message.startswith(NOT_MADE)
     lives = any(not is_terminal(pod) for pod in s.view.pods)  # also one that did not get its attempt
-    if made or lives or not s.root.world:
+    if running < made or made >= s.root.world or (lives and not made):
         return s.enter(Phase.STARTING, f"its {s.terms.member}s are made") if is_held else None
-    if (waited < MADE_WITHIN and not is_held) or grows_back(s.recovery):
+    within = _deadline(s) if made else MADE_WITHIN
+    if (waited < within and not is_held) or grows_back(s.recovery):
         return None
-    what = f"{s.root.ref.kind} {s.root.ref.name} has made none of {s.root.world}"
+    what = f"{s.root.ref.kind} {s.root.ref.name} has made {made or 'none'} of {s.root.world}"
     return s.hold(f"{NOT_MADE}: {what} since its start; its Events say why")
 
 
