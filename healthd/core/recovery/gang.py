@@ -491,8 +491,8 @@ def left_stopped(root: Root, recoveries: Collection[str]) -> str:
     if not (root.suspended and root.stopped_by) or root.stopped_by in recoveries:
         return ""
     return (
-        f"recovery {root.stopped_by} stopped it and is gone, and with it the proof that the old pods have ended: see "
-        "that none of them runs, then resume the gang"
+        f"recovery {root.stopped_by} stopped it and is gone, or cannot be read, and with it the proof that the old "
+        "pods have ended: see that none of them runs, then resume the gang"
     )
 
 
