@@ -14,7 +14,7 @@ from healthd.checkpoints.cache import Cache, Proof
 from healthd.checkpoints.formats import FORMATS, Format, VerifyLevel, declared, recognises
 from healthd.checkpoints.formats.layouts.custom import Custom
 from healthd.checkpoints.formats.layouts.released import released
-from healthd.checkpoints.members import fewer, members_of
+from healthd.checkpoints.members import fewer, lost_file, members_of
 from healthd.checkpoints.nested import nested
 from healthd.checkpoints.steps import UNKNOWN_STEP, Candidate, find, newest_step, steps
 from healthd.checkpoints.tree import (
@@ -50,6 +50,8 @@ DOUBTED = (
     "it is good by all that can be seen, but what loaded it failed soon after, twice, or what saved it said that its "
     "state is bad"
 )
+_OF_SINGLE_FILES = ("torch_zip", "safetensors")
+"""The formats in which no file says which others there are. Trainers written by hand use them."""
 MOST_CANDIDATES = 1000
 """The number of refused checkpoints in a row after which the search ends."""
 
@@ -201,7 +203,7 @@ def verify(
         if isinstance(error, RuntimeError) and "new thread" in str(error):
             raise MemoryError(str(error)) from error  # there was no memory for its stack
         return _rejected(candidate, f"could not be verified, a fault of healthd: {type(error).__name__}: {error}")
-    if reason := proof.reason or fewer(proof.members, [wanted] if wanted else formats, before):
+    if reason := proof.reason or _incomplete(tree, proof, [wanted] if wanted else formats, before):
         return _rejected(candidate, reason)
     path = str(candidate.path.absolute())
     if not path.isprintable():
@@ -214,6 +216,13 @@ def verify(
         size=sum(entry.stamp.size for entry in tree.entries.values()),
         write_seconds=_write_seconds(tree),
         members=proof.members,
+    )
+
+
+def _incomplete(tree: Tree, proof: Proof, formats: Sequence[Format], before: Sequence[Candidate]) -> str:
+    """Why *tree*, whose files hold, is incomplete compared with the steps *before* it. Empty if it is complete."""
+    return fewer(proof.members, formats, before) or (
+        lost_file(tree, before) if proof.format in _OF_SINGLE_FILES else ""
     )
 
 

@@ -1,5 +1,5 @@
 """
-How many ranks saved a checkpoint, when its files do not say how many there must be.
+How many ranks saved a checkpoint, and which files a step has, when its files do not say what there must be.
 
 A rank that did not save is detected only by comparison: earlier steps of the same writer have its file. A gang that
 was made smaller on purpose looks the same. So a step is compared only with the few steps before it. After that many
@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Protocol, runtime_checkable
 
+from healthd.checkpoints.bundles import is_state
 from healthd.checkpoints.formats.format import Format
 from healthd.checkpoints.steps import Candidate
-from healthd.checkpoints.tree import Damaged, Tree, survey
+from healthd.checkpoints.tree import Damaged, Tree, filename_of, number_free, survey
 
 COMPARED = 2
 """The number of steps before one that it is compared with."""
 _RANK = re.compile(r"rank[-_]?\d{1,6}(?:_\d{1,6})*|(?:(?<=/)|^)shard-\d{5}-(?=model-)")
 """A rank in a name. torch.distributed.checkpoint calls it a shard in the name of a safetensors file."""
+
+_MODEL = re.compile(r"(?:pytorch_)?(?:model|weights)\.\w+", re.IGNORECASE)
 
 
 @runtime_checkable
@@ -65,3 +68,30 @@ def fewer(members: int, formats: Sequence[Format], before: Sequence[Candidate]) 
             so = "not all ranks saved; of a gang that was made smaller, the third such step is believed"
             return f"{members:,} of {there:,} ranks are here, by the files of {earlier.path.name} ({so})"
     return ""
+
+
+def lost_file(tree: Tree, before: Sequence[Candidate]) -> str:
+    """
+    Why a step of files that say nothing of each other is not finished, compared with the steps *before* it. Empty if it
+    is.
+
+    Only a model and the state of its optimizer are missed, and only where both steps before have them: a trainer may
+    save a best model now and then, or the optimizer every n-th time. One that leaves it out from now on is believed at
+    its next step.
+    """
+    finished = list(islice((each for each in before if not each.unfinished), COMPARED))
+    if len(finished) < COMPARED or any(number_free(each.path.name) != number_free(tree.path.name) for each in finished):
+        return ""
+    try:
+        saved = [_needed(survey(each.path, beside=each.beside)) for each in finished]
+    except Damaged:
+        return ""
+    kinds = {number_free(name) for name in tree.entries}
+    lost = next((name for kind, name in saved[0].items() if kind in saved[1] and kind not in kinds), "")
+    return f"not finished: no file like {lost}, which both steps before have" if lost else ""
+
+
+def _needed(tree: Tree) -> Mapping[str, str]:
+    """The files that a trainer goes on from, by their names without numbers."""
+    names = [name for name in tree.entries if is_state(filename_of(name)) or _MODEL.fullmatch(filename_of(name))]
+    return {number_free(name): name for name in names}

@@ -22,14 +22,14 @@ _WORDS = (
     r"epoch|ep",
 )
 """Words before a step number. An earlier row wins in a name such as `epoch=1-step=500`."""
-_NUMBERS = [re.compile(rf"(?:^|[-_.=])(?:{words})[-_.=]?({_DIGITS})(?=$|[-_.=])", re.IGNORECASE) for words in _WORDS]
+_NUMBERS = [re.compile(rf"(?:^|[-_.=,])(?:{words})[-_.=]?({_DIGITS})(?=$|[-_.=,])", re.IGNORECASE) for words in _WORDS]
 _BEFORE_WORD = re.compile(
-    rf"(?:^|[-_.=])({_DIGITS})[-_]?(?:epochs?|(?:global_?)?steps?|iter(?:ation)?s?)(?=$|[-_.=])", re.IGNORECASE
+    rf"(?:^|[-_.=,])({_DIGITS})[-_]?(?:epochs?|(?:global_?)?steps?|iter(?:ation)?s?)(?=$|[-_.=,])", re.IGNORECASE
 )
 """A number before its word, such as `9epoch` or `rl_model_500_steps`."""
 _COUNTING = (_NUMBERS[0], _NUMBERS[1], _NUMBERS[3], _BEFORE_WORD)
 """Words that count steps or epochs. Parts of one checkpoint are numbered as well, but not with these."""
-_PAIR = re.compile(r"[-_=](\d{1,18})(?=$|[-_=])")
+_PAIR = re.compile(r"[-_=](\d{1,18})(?=$|[-_=,])")
 """A number right after another one. A loss after an epoch (`weights.01-0.25`) has a point."""
 EPOCH = 10**9
 """What an epoch counts for in the step of a name that has both (`checkpoint_3_1200`): whether the second number goes on
@@ -50,9 +50,13 @@ _OF_A_PART = re.compile(
     re.IGNORECASE,
 )
 """Words before the number of a part of one checkpoint."""
+_MOST_PARTS = 10**6
+"""The numbers of ranks and parts are smaller. Those of days are not."""
 _WHOLE = re.compile(rf"(?:(?:{'|'.join(_WORDS)})[-_.=]?)?\d{{1,18}}", re.IGNORECASE)
 _BARE = re.compile(_DIGITS)
-_PLAIN = re.compile(r"[A-Za-z0-9_.=+-]+")
+_PLAIN = re.compile(r"[A-Za-z0-9_.=+,%@-]+")
+_TIME = re.compile(r"(?<!\d)(20\d\d)-(\d\d)-(\d\d)(?:[-_T](\d\d)-?(\d\d)-?(\d\d))?(?!\d)")
+"""A date, or a time of day with it, as `strftime` writes them into names."""
 _SHARD = re.compile(r"-of-\d", re.IGNORECASE)
 _ALONE = re.compile(
     r"\.(?:pt|pth|pyth|th|chkpt|bin|ckpt|safetensors|npz|npy|msgpack|keras|(?:weights\.)?h5|hdf5|nemo|ubj|tar|pkl)$",
@@ -84,7 +88,7 @@ def number_of(name: str) -> int | None:
     """
     if not _PLAIN.fullmatch(name) or _SHARD.search(name):
         return None
-    stem = _ALONE.sub("", name)
+    stem = without_suffix(name)
     if _BARE.fullmatch(stem):
         return int(stem)
     for number in _NUMBERS:
@@ -97,6 +101,19 @@ def number_of(name: str) -> int | None:
 
 def _with_epoch(epoch: int, number: int) -> int:
     return epoch * EPOCH + min(number, EPOCH - 1) if epoch < EPOCH else epoch
+
+
+def without_suffix(name: str) -> str:
+    """
+    A name without the suffix of a file that can be loaded. A time in the name of such a file is one number, so that a
+    later one is a higher step. A folder that is called by a time holds a whole run, and is left as it is.
+    """
+    stem = _ALONE.sub("", name)
+    return stem if stem == name else _joined_times(stem)
+
+
+def _joined_times(stem: str) -> str:
+    return _TIME.sub(lambda time: "".join(part or "" for part in time.groups()), stem)
 
 
 def names_step(name: str) -> bool:
@@ -125,11 +142,15 @@ def series(names: Iterable[str]) -> list[dict[str, int]]:
     """
     rows: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for name in names:
-        stem = (_ALONE if loads_alone(name) else _SUFFIXES).sub("", name)
+        pattern = _ALONE if loads_alone(name) else _SUFFIXES
+        suffix = "".join(match[0] for match in pattern.finditer(name))
+        stem = _joined_times(pattern.sub("", name))
         last = next(reversed(list(_IN_SERIES.finditer(stem))), None)
         if last is not None and not _OF_A_PART.search(stem[: last.start()]):
-            rows[stem[: last.start()], name[last.end() :]][name] = int(last[0])
-    return [row for row in rows.values() if not follow(row.values())]
+            rows[stem[: last.start()], stem[last.end() :] + suffix][name] = int(last[0])
+    return [
+        row for row in rows.values() if not follow(row.values()) or (len(row) > 1 and min(row.values()) > _MOST_PARTS)
+    ]
 
 
 def follow(numbers: Collection[int]) -> bool:

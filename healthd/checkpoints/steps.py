@@ -7,10 +7,10 @@ Text pointers (`latest`, `latest_checkpointed_iteration.txt`) are hints of the w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from healthd.checkpoints.bundles import bundles, lost_optimizers
+from healthd.checkpoints.bundles import bundles, is_state, lost_optimizers
 from healthd.checkpoints.formats import Format, recognises
 from healthd.checkpoints.formats.layouts.custom import Custom
 from healthd.checkpoints.formats.layouts.marked import Marked
@@ -31,6 +31,7 @@ from healthd.checkpoints.step_names import (
     series,
 )
 from healthd.checkpoints.stores.urls import Location, store_of
+from healthd.checkpoints.tree import number_free
 from healthd.core.untrusted import LARGEST_STEP
 
 DECLARE = "declare a layout (docs/checkpoints.md)"
@@ -142,8 +143,9 @@ def _named(listing: Listing) -> list[Candidate]:
         if (step := number_of(path)) is not None
     ]
     members = {name for bundle in together for name in bundle.beside}
+    states = {number_free(name) for name in members if is_state(name)}
     alone = [
-        Candidate(path=listing.root / name, step=step, unfinished=_why_unfinished(name, listing))
+        Candidate(path=listing.root / name, step=step, unfinished=_why_unfinished(name, listing, states))
         for name, listed in listing.names.items()
         if name not in members and (step := listing.step_of(name)) is not None
         if listed.is_folder or is_temporary(name) or recognises(name)
@@ -151,11 +153,14 @@ def _named(listing: Listing) -> list[Candidate]:
     return together + alone
 
 
-def _why_unfinished(name: str, listing: Listing) -> str:
+def _why_unfinished(name: str, listing: Listing, states: Collection[str]) -> str:
+    """Why *name* is not to be loaded. *states*: names of optimizers that stand beside their models, free of numbers."""
     if is_temporary(name):
         return "not finished: temporary name"
     mark = f"{name}{UNFINISHED}"
-    return f"not finished: {mark} stands beside it" if mark in listing.names else ""
+    if mark in listing.names:
+        return f"not finished: {mark} stands beside it"
+    return "not finished: its model is missing, which other steps have" if number_free(name) in states else ""
 
 
 def _numbered(listing: Listing) -> list[Candidate]:

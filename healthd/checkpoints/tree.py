@@ -32,6 +32,7 @@ __all__ = [
     "folder_of",
     "inside",
     "kind_of",
+    "number_free",
     "read_at",
     "refuse_changes",
     "survey",
@@ -41,6 +42,7 @@ MOST_ENTRIES = 200_000
 """A checkpoint with more entries is refused: the listing must stay cheap."""
 _DIGITS = str.maketrans("123456789", "000000000")
 _OF_A_WORD = re.compile(r"[A-Za-z]\d")
+_NUMBERS = re.compile(r"\d+")
 _NUMBER = re.compile(r"(?<![A-Za-z\d])\d+")
 
 
@@ -135,6 +137,11 @@ def kind_of(name: str) -> str:
     if not _OF_A_WORD.search(name):
         return name.translate(_DIGITS)
     return _NUMBER.sub(lambda number: "0" * len(number[0]), name)
+
+
+def number_free(name: str) -> str:
+    """The name with a zero for each number, however long: that of the same file in another step."""
+    return _NUMBERS.sub("0", name)
 
 
 def survey(path: Location, *, most_entries: int = MOST_ENTRIES, beside: tuple[str, ...] = ()) -> Tree:

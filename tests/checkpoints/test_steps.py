@@ -36,6 +36,13 @@ from healthd.checkpoints.steps import UNKNOWN_STEP, find, newest_step, steps
         ("rl_model_500_steps.zip", 500),
         ("weights.01-0.25.h5", 1),
         ("model-0012-250.5312.h5", 12),
+        ("epoch=1-acc=95%.ckpt", 1),
+        ("epoch=1,step=500.ckpt", 500),
+        ("2026-11-30_01-02-03.pt", 20261130010203),
+        ("model_2026-11-30_01-02-03.pt", 20261130010203),
+        ("model-2026-11-30T010203.pth", 20261130010203),
+        ("model_2026-11-30.pt", 20261130),
+        ("step_500_2026-11-30_01-02-03.pt", 500),
     ],
 )
 def test_names_of_common_trainers_report_their_step(name: str, step: int) -> None:
@@ -411,3 +418,22 @@ def test_the_search_below_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "root" / "run").symlink_to(tmp_path / "elsewhere")
 
     assert nested(tmp_path / "root") == []
+
+
+@pytest.mark.parametrize("pattern", ["{}.pt", "llama-{}.pt", "model_{}.pt"])
+@pytest.mark.parametrize("times", [("2026-11-29", "2026-11-30"), ("2026-11-30_23-59-59", "2026-12-01_00-00-00")])
+def test_files_that_are_called_by_times_are_steps(tmp_path: Path, pattern: str, times: tuple[str, str]) -> None:
+    for time in times:
+        (tmp_path / pattern.format(time)).touch()
+
+    newest, older = steps(tmp_path)
+
+    assert newest.path.name == pattern.format(times[1])
+    assert newest.step > older.step
+
+
+def test_a_folder_that_is_called_by_a_time_is_a_run_and_no_step(tmp_path: Path) -> None:
+    (tmp_path / "2026-11-30" / "01-02-03").mkdir(parents=True)
+    (tmp_path / "2026-11-30" / "01-02-03" / "step-5.pt").touch()
+
+    assert not steps(tmp_path)
