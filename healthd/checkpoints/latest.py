@@ -126,9 +126,8 @@ def latest(
     try:
         candidates = find(root, wanted)
     except OSError as error:
-        return Latest(
-            found=None, rejected=(_rejected(Candidate(path=root, step=UNKNOWN_STEP), explain(str(root), error)),)
-        )
+        place = Candidate(path=root, step=UNKNOWN_STEP)
+        return Latest(found=None, rejected=(_rejected(place, explain(str(root), error), unread=True),))
     if not candidates and newer_than is None:
         return Latest(found=None, rejected=misplaced(root))
     rejected: list[Rejected] = []

@@ -186,7 +186,9 @@ def why_not_fresh(spec: RunSpec, seen: Seen, rejected: Sequence[RejectedCheckpoi
 
     None of its checkpoints loads. *seen* is the checkpoint with the highest step that ever existed.
     """
-    if policy is StartFresh.ALWAYS or (policy is StartFresh.NEVER_SAVED and not rejected and not seen.anything):
+    is_unread = any(refused.unread for refused in rejected)
+    is_unsaved = not rejected and not seen.anything
+    if (policy is StartFresh.ALWAYS and not is_unread) or (policy is StartFresh.NEVER_SAVED and is_unsaved):
         return ""
     where = spec.checkpoint.absolute()
     if rejected:
@@ -196,7 +198,8 @@ def why_not_fresh(spec: RunSpec, seen: Seen, rejected: Sequence[RejectedCheckpoi
     else:
         trouble = f"there is no checkpoint at {where}"
     ways = "put a good one there, or add --fresh to begin again from nothing"
-    return f"{trouble}; recovery.start_fresh is {policy}: {ways}"
+    doubt = ", and what cannot be read may be good" if is_unread else ""
+    return f"{trouble}; recovery.start_fresh is {policy}{doubt}: {ways}"
 
 
 def why_not_done(

@@ -88,8 +88,8 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
         StartFresh,
         Meta(
             description="When a gang may start from step 0. `never_saved`: only while no checkpoint of it was ever "
-            "seen, so saved work is never silently lost. `always`: also when every checkpoint is damaged. "
-            "`never`: hold and say so.",
+            "seen, so saved work is never silently lost. `always`: also when every checkpoint is damaged; one that "
+            "cannot be read may be good, and is waited for. `never`: hold and say so.",
         ),
     ] = StartFresh.NEVER_SAVED
     look_every: Annotated[

@@ -95,7 +95,9 @@ def _choose_checkpoint(
     s = dataclasses.replace(s, status=status)
     loaded = _loaded(s.recovery, previous) or next((refused.path for refused in vanished), "") or _saved(s.root)
     never_saved = seen < 0 and not rejected and not loaded
-    checkpoint = found or _fresh_start(never_saved, s.policy)
+    # What cannot be read may be good: to begin again at 0 because of a 403 or 503 would lose all of it.
+    is_unread = any(refused.unread for refused in rejected)
+    checkpoint = found or (None if is_unread else _fresh_start(never_saved, s.policy))
     if checkpoint is None:
         return s.hold(_none_loads(s.root, f"step {seen}" if seen >= 0 else loaded, rejected))
     return _resume_from(checkpoint, s)
@@ -171,7 +173,7 @@ def _await_newest(s: Situation, read: CheckpointRead) -> Decision | None:
 
 def unread(root: Root, why: str) -> list[RejectedCheckpoint]:
     """The placeholder for the checkpoints of *root* while they cannot be read: not the same as no checkpoint."""
-    return [RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why)]
+    return [RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why, unread=True)]
 
 
 AT, NOT_READ = "the checkpoints at ", " cannot be read: "

@@ -275,6 +275,21 @@ def test_a_newer_checkpoint_that_cannot_be_read_is_waited_for_and_then_given_up(
     assert (given_up.phase, given_up.checkpoint) == (Phase.RESERVING, OLDER)
 
 
+@pytest.mark.parametrize(
+    "answer", [{"rejected": (UNREAD,)}, {"error": "permission denied"}], ids=["one checkpoint", "the place"]
+)
+def test_a_checkpoint_that_cannot_be_read_is_no_damaged_one_to_begin_again_without(answer: dict[str, Any]) -> None:
+    always = RecoveryPolicy(start_fresh=StartFresh.ALWAYS)
+
+    held = decided(a_recovery_in(Phase.CHOOSING), policy=always, **answer).record
+    assert held is not None
+    assert held.phase is Phase.HELD
+
+    again = decided(a_recovery("train-1", status=held), policy=always, found=OLDER).record
+    assert again is not None
+    assert again.checkpoint == OLDER
+
+
 @pytest.mark.parametrize("later", ["/right", ""], ids=["another place", "no place"])
 def test_a_place_that_could_not_be_read_is_no_checkpoint_that_has_vanished(later: str) -> None:
     unread = decided(a_recovery_in(Phase.CHOOSING), error="permission denied").record
