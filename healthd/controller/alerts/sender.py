@@ -67,6 +67,8 @@ class Sender:
         self._open: dict[str, Entry] = {}
         """Entries of which something may have to be sent, now or later."""
         self._sending: set[str] = set()
+        self._apart: set[str] = set()
+        """Keys of incidents whose digest was refused. In memory alone: a new leader may try a digest again."""
         self._resend_at: dict[str, datetime] = {}
         """Of services that forget. In memory alone: a new leader sends all that is open at once."""
         self._bell = asyncio.Event()
@@ -104,7 +106,7 @@ class Sender:
         room = IN_FLIGHT - len(self._sending)
         if room <= 0:
             return now + IDLE  # an answer rings the bell
-        batch = next_batch(self._pace, [entry.tracked.incident for entry in due], now, room)
+        batch = next_batch(self._pace, [entry.tracked.incident for entry in due], now, room, apart=self._apart)
         if batch.digest:
             self._start(sends, batch.digest, now)
         for incident in batch.alone:
@@ -121,6 +123,7 @@ class Sender:
                 if entry.key not in self._sending:
                     self._open.pop(entry.key)
                     self._resend_at.pop(entry.key, None)
+                    self._apart.discard(entry.key)
             elif entry.key not in self._sending and entry.tried:
                 if at <= now:
                     due.append(entry)
@@ -171,10 +174,13 @@ class Sender:
             )
         else:
             self._pace = self._pace.succeeded()
+        self._apart.difference_update(each.key for each in incidents)
+        if outcome.answer is Answer.REFUSED and len(incidents) > 1:
+            self._apart.update(each.key for each in incidents)
         to_store: list[Entry] = []
         for entry, incident in zip(entries, incidents, strict=True):
             before = entry.delivery(self.name)
-            after = self._after(entry, incident, before, outcome, now)
+            after = self._after(entry, incident, before, outcome, now, is_alone=len(incidents) == 1)
             entry.deliveries = {**entry.deliveries, self.name: after}
             if after.dead != before.dead:
                 self._report_dead(entry, incident, after)
@@ -182,8 +188,14 @@ class Sender:
                 to_store.append(entry)
         await self._store.save_all(to_store)
 
-    def _after(self, entry: Entry, incident: Incident, before: Delivery, outcome: Outcome, now: datetime) -> Delivery:
-        """The record after *outcome*. A repeat for a service that forgets changes nothing that is stored."""
+    def _after(
+        self, entry: Entry, incident: Incident, before: Delivery, outcome: Outcome, now: datetime, *, is_alone: bool
+    ) -> Delivery:
+        """
+        The record after *outcome*. A repeat for a service that forgets changes nothing that is stored.
+
+        That a digest is refused says nothing of one incident in it, which is sent alone then.
+        """
         is_repeat = before.revision >= incident.revision
         if self._sink.resend_every is not None:
             every = timedelta(seconds=self._sink.resend_every)
@@ -193,7 +205,7 @@ class Sender:
             return before
         if outcome.answer in TOOK:
             return accepted(incident, before, outcome.answer.value, outcome.thread, now)
-        if outcome.answer is Answer.REFUSED:
+        if outcome.answer is Answer.REFUSED and is_alone:
             return refused(incident, before, outcome.detail, now)
         return failed(incident, before, outcome.detail, self._policy, now, self._jitter, outcome.retry_after)
 

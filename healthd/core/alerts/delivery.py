@@ -9,7 +9,7 @@ crash it leaves open whether the message went out, and a page must not be lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -62,12 +62,12 @@ def due_at(
     return delivery.at + policy.update_after
 
 
-def next_batch(pace: Pace, due: Iterable[Incident], now: datetime, most: int) -> Batch:
+def next_batch(pace: Pace, due: Iterable[Incident], now: datetime, most: int, *, apart: Collection[str] = ()) -> Batch:
     """
     What to send of the incidents that are *due*, at most *most* messages at once. Pages come first, then the oldest.
 
     When there are more than the rate allows, all of them go into one digest: who reads it sees everything now, instead
-    of the last one minutes later.
+    of the last one minutes later. Not while one of those *apart* waits, by key, whose digest the service refused.
     """
     waiting = sorted(due, key=lambda each: (each.severity is not Severity.PAGE, each.opened, each.key))
     if not waiting:
@@ -75,9 +75,9 @@ def next_batch(pace: Pace, due: Iterable[Incident], now: datetime, most: int) ->
     allowed = pace.allowed(now)
     if allowed < 1:
         return Batch(later=pace.next_at(now))
-    if len(waiting) > allowed:
+    if len(waiting) > allowed and not any(each.key in apart for each in waiting):
         return Batch(digest=tuple(waiting))
-    return Batch(alone=tuple(waiting[:most]))
+    return Batch(alone=tuple(waiting[: min(most, allowed)]))
 
 
 def accepted(incident: Incident, before: Delivery, answer: str, thread: str, now: datetime) -> Delivery:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -365,6 +366,27 @@ async def test_an_error_of_a_sink_is_tried_again_and_its_text_is_kept_secret(sin
 
     assert (await scenario.records())[KEY].status.deliveries["oncall"].error == "error RuntimeError"
     assert "SECRET" not in repr(logs)
+    await scenario.end()
+
+
+class RefusesDigests(FakeSink):
+    """As a service does that finds one text in it that it never takes, or the whole too large."""
+
+    async def send_digest(self, incidents: Sequence[Incident]) -> Outcome:
+        await super().send_digest(incidents)
+        return Outcome(Answer.REFUSED, "413: too large")
+
+
+async def test_of_a_digest_that_is_refused_each_page_is_sent_alone() -> None:
+    sink = RefusesDigests(rate=20)
+    scenario = OnCall(sink)
+    await scenario.lead()
+    gangs = [scenario.a_gang(f"job-{n}", Phase.HELD, held_in=Phase.CHOOSING) for n in range(15)]
+    await scenario.show(*gangs, within=30 * MINUTE)
+
+    assert sink.digests
+    assert len(set(sink.keys)) == 15
+    assert not scenario.sample("healthd_alert_dead_letters_total", sink="oncall")
     await scenario.end()
 
 
