@@ -23,6 +23,33 @@ async def test_a_torn_checkpoint_is_refused_and_the_one_before_is_taken() -> Non
     assert {process.resumed_at for process in scenario.processes()} == {newest}
 
 
+async def test_the_newest_checkpoint_is_taken_though_it_cannot_be_read_for_a_moment() -> None:
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    newest = max(scenario.store.saved, key=lambda saved: saved.step)
+    newest.is_readable = False
+    scenario.crash(0)
+    await scenario.run_for(minutes=1)
+    assert "cannot be read: 503" in scenario.recovery().status.message
+    assert scenario.processes() == []
+
+    newest.is_readable = True
+    recovery = await scenario.run_until(Phase.RECOVERED)
+
+    assert recovery.status.attempts[-1].checkpoint.step == newest.step
+
+
+async def test_a_checkpoint_that_stays_unreadable_costs_two_minutes_and_no_more() -> None:
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    newest = max(scenario.store.saved, key=lambda saved: saved.step)
+    newest.is_readable = False
+    scenario.crash(0)
+    await scenario.run_for(minutes=3)
+
+    assert scenario.recovery().status.attempts[-1].checkpoint.step == newest.step - 1
+
+
 @pytest.mark.slow
 async def test_with_nothing_but_torn_checkpoints_the_gang_is_held_until_there_is_a_whole_one() -> None:
     scenario = Scenario()

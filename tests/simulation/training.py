@@ -31,6 +31,8 @@ class Saved:
     whole: bool
     number: int
     loads: bool = True
+    is_readable: bool = True
+    """By healthd, now."""
 
     @property
     def seen(self) -> ChosenCheckpoint:
@@ -158,11 +160,11 @@ class SeenCheckpoints:
         """The newest whole checkpoint, and the newer ones that are not; a doubted one where there is no other."""
         floor = -1 if newer_than is None else newer_than
         saved = [s for s in self._visible(root) if s.step > floor]
-        all_whole = [s for s in saved if s.whole]
+        all_whole = [s for s in saved if s.whole and s.is_readable]
         trusted = [s for s in all_whole if s.seen not in doubted]
         whole = max(trusted or (all_whole if newer_than is None else []), key=lambda s: s.step, default=None)
-        torn = [s for s in saved if not s.whole and (whole is None or s.step > whole.step)]
-        rejected = [RejectedCheckpoint(path=s.path, step=s.step, reason="it is torn") for s in torn]
+        refused = [s for s in saved if s not in all_whole and (whole is None or s.step > whole.step)]
+        rejected = [_rejected(s) for s in refused]
         rejected += [
             RejectedCheckpoint(path=s.path, step=s.step, reason="the gang failed on it")
             for s in all_whole
@@ -181,6 +183,11 @@ class SeenCheckpoints:
             raise OSError("the store does not answer")
         is_elsewhere = root.options.checkpoint != f"/checkpoints/{root.ref.name}"
         return [] if store.outage == "empty" or is_elsewhere else store.saved
+
+
+def _rejected(saved: Saved) -> RejectedCheckpoint:
+    why = "it is torn" if saved.is_readable else "503"
+    return RejectedCheckpoint(path=saved.path, step=saved.step, reason=why, unread=not saved.is_readable)
 
 
 class OvertakenCheckpoints(SeenCheckpoints):
