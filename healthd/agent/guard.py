@@ -18,7 +18,7 @@ from healthd.agent import budget_slots
 from healthd.agent.dependencies import AgentDependencies
 from healthd.agent.node_view import NodeView
 from healthd.cluster.nodes import patch_node
-from healthd.cluster.port import ClusterError, Conflict, Forbidden, Invalid, Unusable, WebhookFailed
+from healthd.cluster.port import ClusterError, Conflict, Refused, Unusable
 from healthd.core.api import Node
 from healthd.core.api.model import Finding
 from healthd.core.backoff import Backoff
@@ -179,7 +179,7 @@ class Guard:
             return Guarded(node, has_changed)
         try:
             node = await self._write(node, quarantine.cordon_patch(node, record))
-        except (Forbidden, Invalid, WebhookFailed):  # it had no effect: the slot is for a node that can be cordoned
+        except Refused:  # it had no effect: the slot is for a node that can be cordoned
             await self._give_slots_back(node)
             raise
         self._forget_refusal()

@@ -27,9 +27,10 @@ class ClusterError(Exception):
         ├── AlreadyExists    409 on create
         ├── Conflict         409: a precondition (resourceVersion, uid) did not hold
         ├── Gone             410: the watch history no longer reaches back that far; list again
-        ├── Invalid          400, 422: the object, patch or selector is not acceptable; says which field and why
-        ├── Forbidden        403: the caller may not do this; says who, what and where
-        ├── WebhookFailed    500: an admission webhook of the cluster does not answer, and nothing passes without it
+        ├── Refused          it had no effect, and would have none at once again
+        │   ├── Invalid        400, 422: the object, patch or selector is not acceptable; says which field and why
+        │   ├── Forbidden      403: the caller may not do this; says who, what and where
+        │   └── WebhookFailed  500: an admission webhook of the cluster does not answer, and nothing passes without it
         ├── TooManyRequests  429: an overloaded server
         ├── Unavailable      no answer, or a time-out: a write may or may not have taken effect
         └── Unusable         it will never answer again: the process that gets it must end
@@ -48,13 +49,16 @@ class Conflict(ClusterError): ...
 class Gone(ClusterError): ...
 
 
-class Invalid(ClusterError): ...
+class Refused(ClusterError): ...
 
 
-class Forbidden(ClusterError): ...
+class Invalid(Refused): ...
 
 
-class WebhookFailed(ClusterError): ...
+class Forbidden(Refused): ...
+
+
+class WebhookFailed(Refused): ...
 
 
 class TooManyRequests(ClusterError): ...

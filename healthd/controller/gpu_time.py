@@ -20,12 +20,10 @@ import structlog
 from healthd.cluster.port import (
     Cluster,
     Conflict,
-    Forbidden,
-    Invalid,
     NotFound,
+    Refused,
     TooManyRequests,
     Unavailable,
-    WebhookFailed,
 )
 from healthd.controller.cache.cluster_state import ClusterState
 from healthd.core.accounting.figures import figures
@@ -119,7 +117,7 @@ class GpuTimeRecorder:
         except Unavailable:
             self._unanswered[root.ref.uid] = _Unanswered(root.gpu_time, after, increments)
             return
-        except (Forbidden, Invalid, TooManyRequests, WebhookFailed) as error:  # such as an older admission policy
+        except (Refused, TooManyRequests) as error:  # such as an older admission policy
             if root.ref.uid not in self._refused:
                 log.warning("gpu_time.not_stored", gang=root.ref.name, namespace=root.ref.namespace, error=str(error))
             self._refused[root.ref.uid] = now + SETTLE_EVERY

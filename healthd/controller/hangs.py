@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from healthd.cluster.port import Cluster, Conflict, Forbidden, Invalid, NotFound, WebhookFailed
+from healthd.cluster.port import Cluster, Conflict, NotFound, Refused
 from healthd.controller.observer import Snapshot
 from healthd.core.api import ANNOTATION_SILENCE, Recovery
 from healthd.core.config import HangPolicy
@@ -57,7 +57,7 @@ class HangReporter:
         is_refused = is_written = False
         try:
             is_written = await self._store(root, record)
-        except (Forbidden, Invalid, WebhookFailed) as error:  # such as an older admission policy
+        except Refused as error:  # such as an older admission policy
             log.warning("gang.silence_not_stored", gang=root.ref.name, namespace=root.ref.namespace, error=str(error))
             self._refused[root.ref.uid], is_refused = record.since, True
         if is_written or is_refused:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Conflict, Forbidden, Invalid, NotFound
+from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Conflict, Forbidden, Invalid, NotFound, Refused
 from healthd.core.api import CopiedRoot, ObjectMeta, Recovery, RootCopy
 from healthd.core.api.model import ENDED
 from healthd.core.recovery.gang import RebuildRead, Root, RootOutcome
@@ -152,7 +152,7 @@ class Rebuilds:
                 resource_version=copy.spec.version,
                 dependents_first=True,
             )
-        except (NotFound, Conflict, Forbidden, Invalid):
+        except (NotFound, Conflict, Refused):
             await self._forget(gang.uid)
             raise
         log.warning("root.removed", gang=gang.name, namespace=gang.namespace, kind=gang.kind, copy=gang.uid)

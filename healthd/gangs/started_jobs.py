@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from healthd.cluster.port import Cluster, Forbidden, Invalid
+from healthd.cluster.port import Cluster, Invalid, Refused
 from healthd.core.api import Job, ObjectMeta
 
 
@@ -32,7 +32,7 @@ async def _remove_start_time(cluster: Cluster, meta: ObjectMeta, refusal: Invali
     empty = {"status": {"startTime": None}}
     try:
         version = await _patch(cluster, meta, empty, meta.resource_version, subresource="status")
-    except (Forbidden, Invalid):
+    except Refused:
         raise refusal from None
     if version == meta.resource_version:
         raise refusal

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 
 from healthd.clock import Clock
-from healthd.cluster.port import Cluster, ClusterError, Unavailable
+from healthd.cluster.port import Cluster, ClusterError, Unavailable, WebhookFailed
 from healthd.core.api import (
     RESOURCES,
     EventSource,
@@ -130,7 +130,7 @@ class Announcer:
         try:
             with self._isolation.of("event", f"{pending.about.kind} {pending.about.namespace}/{pending.about.name}"):
                 await self._cluster.create(self._occurrence(pending))
-        except Unavailable as error:
+        except (Unavailable, WebhookFailed) as error:
             log.debug("event.waits", error=str(error))
             if again and len(self._queue) < QUEUE:
                 self._queue.appendleft(pending)

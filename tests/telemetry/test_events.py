@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import Forbidden, Unavailable
+from healthd.cluster.port import ClusterError, Forbidden, Unavailable, WebhookFailed
 from healthd.core.api import ObjectReference, Occurrence
 from healthd.telemetry.events import (
     BURST,
@@ -138,8 +138,11 @@ async def test_what_does_not_fit_is_dropped_and_counted() -> None:
     assert announcing.dropped() == 3
 
 
-async def test_a_server_that_is_away_is_reported_when_it_is_back(announcing: RunningAnnouncer) -> None:
-    announcing.server.trouble = Unavailable("no route")
+@pytest.mark.parametrize("trouble", [Unavailable("no route"), WebhookFailed("failed calling webhook")])
+async def test_what_cannot_be_sent_for_a_while_is_sent_later(
+    announcing: RunningAnnouncer, trouble: ClusterError
+) -> None:
+    announcing.server.trouble = trouble
     announcing.announce(2)
     await settle()
     announcing.server.trouble = None

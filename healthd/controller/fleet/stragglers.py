@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from healthd.clock import Clock
-from healthd.cluster.port import Cluster, ClusterError, Forbidden, Invalid, NotFound
+from healthd.cluster.port import Cluster, ClusterError, NotFound, Refused
 from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.fleet.work_requests import WorkRequests
 from healthd.core.api import ANNOTATION_STRAGGLERS
@@ -227,7 +227,7 @@ class Stragglers:
         """Record *changes* and report them. Where another write came first, both wait for the next comparison."""
         try:
             await self._store(root, changes)
-        except (Forbidden, Invalid) as error:  # such as an older admission policy
+        except Refused as error:  # such as an older admission policy
             name, space = root.ref.name, root.ref.namespace
             log.warning("gang.stragglers_not_stored", gang=name, namespace=space, error=str(error))
             self._refused.setdefault(root.ref.uid, set()).update((each.rank, each.since) for each in changes)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import structlog
 
 from healthd.clock import Clock
-from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Conflict, Forbidden, Invalid, NotFound, Unusable
+from healthd.cluster.port import AlreadyExists, Cluster, ClusterError, Conflict, NotFound, Refused, Unusable
 from healthd.cluster.waiting import first
 from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.fresh_reads import Gather, one_by_one
@@ -173,7 +173,7 @@ class Remediations:
         except (Conflict, AlreadyExists, NotFound) as conflict:
             log.info("remediation.retry", node=name, why=str(conflict))
             wait = EVERY
-        except (CannotAsk, Forbidden, Invalid) as refusal:  # to try at once again would change nothing
+        except (CannotAsk, Refused) as refusal:  # to try at once again would change nothing
             error, wait = str(refusal), SLOWLY
         except Exception as failure:  # a failed remediation must not stop the recoveries
             error, wait = f"{type(failure).__name__}: {failure}", EVERY
@@ -220,7 +220,7 @@ class Remediations:
         assert decision.action is not None
         try:
             why = await self._actor.perform(decision.action, subject)
-        except (CannotAsk, Forbidden, Invalid) as error:
+        except (CannotAsk, Refused) as error:
             if isinstance(decision.action, Request | StartCheck | GiveBack):
                 await self._say(subject, str(error))
             raise

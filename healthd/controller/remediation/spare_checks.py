@@ -16,7 +16,7 @@ import structlog
 
 from healthd.clock import Clock
 from healthd.cluster.nodes import patch_node
-from healthd.cluster.port import Cluster, ClusterError, Conflict, Forbidden, Invalid, NotFound, Unusable
+from healthd.cluster.port import Cluster, ClusterError, Conflict, NotFound, Refused, Unusable
 from healthd.cluster.waiting import first
 from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.remediation.node_checks import NodeChecks
@@ -228,7 +228,7 @@ class SpareChecks:
             raise
         except (Conflict, NotFound) as conflict:
             log.info("spare_checks.retry", node=name, why=str(conflict))
-        except (CannotAsk, Forbidden, Invalid) as refusal:  # to try at once again would change nothing
+        except (CannotAsk, Refused) as refusal:  # to try at once again would change nothing
             error, pause = str(refusal), PAUSE
         except Exception as failure:  # a failed check of a spare must not stop the recoveries
             error = f"{type(failure).__name__}: {failure}"
