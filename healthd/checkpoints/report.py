@@ -15,7 +15,7 @@ from healthd.checkpoints.formats import UnknownFormat
 from healthd.checkpoints.latest import Cache, Checkpoint, Rejected, VerifyLevel, latest, newest_step
 from healthd.checkpoints.stores.local import confined_to, without_links
 from healthd.checkpoints.stores.urls import Location, NoSuchStore, locate
-from healthd.core.api import ChosenCheckpoint, RejectedCheckpoint
+from healthd.core.api import ChosenCheckpoint, RejectedCheckpoint, unread_place
 from healthd.core.checkpoint.verification import SaveId, VerificationReport
 from healthd.core.printable import printable
 
@@ -58,9 +58,7 @@ def report_on(inquiry: Inquiry, cache: Cache | None = None) -> VerificationRepor
 
 
 def _refused(inquiry: Inquiry, why: str) -> VerificationReport:
-    return VerificationReport(
-        rejected=[RejectedCheckpoint(path=printable(inquiry.location), step=-1, reason=printable(why)[:500])]
-    )
+    return VerificationReport(rejected=[unread_place(printable(inquiry.location), printable(why)[:500])])
 
 
 def _out_of_bounds(place: Location, bounds: list[str] | None) -> str:

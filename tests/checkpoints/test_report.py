@@ -25,3 +25,4 @@ def test_a_link_to_what_may_not_be_read_is_refused(tmp_path: Path) -> None:
 
     (rejected,) = report.rejected
     assert "a link leads to /etc, which is outside of what the controller may read" in rejected.reason
+    assert rejected.unread

@@ -34,7 +34,7 @@ from healthd.checkpoints.report import Inquiry
 from healthd.checkpoints.stores.urls import is_bucket
 from healthd.controller.checkpoints.readers import Readers
 from healthd.controller.ports import CheckpointAnswer
-from healthd.core.api import ChosenCheckpoint, Recovery, RejectedCheckpoint
+from healthd.core.api import ChosenCheckpoint, Recovery, unread_place
 from healthd.core.api.locations import VOLUMES_AT, allowed_in, is_below, parts_of
 from healthd.core.checkpoint.precheck import refusing
 from healthd.core.checkpoint.verification import VerificationReport, saves
@@ -265,4 +265,4 @@ def path_of(location: str) -> Path | None:
 
 def _unseen(where: str, why: str) -> CheckpointAnswer:
     """Not the same as empty: a start without a checkpoint must not lose what is saved there."""
-    return CheckpointAnswer(None, [RejectedCheckpoint(path=where, step=-1, reason=why)] if where else [])
+    return CheckpointAnswer(None, [unread_place(where, why)] if where else [])

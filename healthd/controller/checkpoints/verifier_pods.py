@@ -22,7 +22,7 @@ from typing import Protocol
 import structlog
 
 from healthd.clock import Clock
-from healthd.cluster.port import AlreadyExists, Cluster, Conflict, Forbidden, Invalid, NotFound
+from healthd.cluster.port import AlreadyExists, Cluster, Conflict, NotFound, Refused
 from healthd.controller.checkpoints.mounted import CheckpointLocation, OnClaim, in_pods, on_claim, seen_there
 from healthd.controller.ports import CheckpointAnswer, Checkpoints, Looker
 from healthd.core.api import (
@@ -32,7 +32,7 @@ from healthd.core.api import (
     Pod,
     Recovery,
     RecoveryStatus,
-    RejectedCheckpoint,
+    unread_place,
 )
 from healthd.core.api.model import Phase
 from healthd.core.backoff import Backoff, no_jitter
@@ -239,7 +239,7 @@ class VerifierPods:
         try:
             await self._cluster.create(verifier_pod(self._order(question)))
             log.info("verifier.made", namespace=question.root.ref.namespace, pod=question.name)
-        except (Forbidden, Invalid) as error:
+        except Refused as error:
             return VerifierFailed(f"no pod may be made that verifies it: {error}")
         except AlreadyExists:
             pass  # another controller was faster; it is the same pod
@@ -320,7 +320,6 @@ def _answer(question: VerificationRequest, verdict: Verdict) -> CheckpointAnswer
     if isinstance(verdict, Busy):
         return CheckpointAnswer(None, [], pending=verdict.why)
     if isinstance(verdict, VerifierFailed):
-        where = question.root.options.checkpoint
-        return CheckpointAnswer(None, [RejectedCheckpoint(path=where, step=-1, reason=verdict.why)])
+        return CheckpointAnswer(None, [unread_place(question.root.options.checkpoint, verdict.why)])
     report = seen_there(verdict, _place_of(question))
     return CheckpointAnswer(report.found, report.rejected)

@@ -187,6 +187,7 @@ from healthd.core.api.recoveries import (
     Shrunk,
     TimelineEntry,
     stored,
+    unread_place,
 )
 from healthd.core.api.remediations import (
     NodeRemediation,
@@ -367,4 +368,5 @@ __all__ = [
     "is_same",
     "stored",
     "to_wire",
+    "unread_place",
 ]

@@ -155,6 +155,11 @@ class RejectedCheckpoint(Slim, frozen=True, kw_only=True):
     """It could not be read, or changed while it was read. So it may load, and a later look may tell."""
 
 
+def unread_place(location: str, why: str) -> RejectedCheckpoint:
+    """The stand-in for the checkpoints of a *location* that cannot be read: not the same as no checkpoint."""
+    return RejectedCheckpoint(path=location, step=-1, reason=why, unread=True)
+
+
 class ChosenCheckpoint(Slim, frozen=True, kw_only=True):
     """The checkpoint that the gang resumes from. *step* -1: not known; without a *path*: a fresh start."""
 

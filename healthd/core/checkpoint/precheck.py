@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from healthd.core.api import RejectedCheckpoint
+from healthd.core.api import unread_place
 from healthd.core.api.save_stats import KEPT_SAVES, NO_SAVES, Concern, Save, Saves
 from healthd.core.checkpoint.verification import VerificationReport
 from healthd.core.config import PrecheckPolicy, format_duration
@@ -50,7 +50,7 @@ class Worry(NamedTuple):
 
 def refusing(root: Root, why: str) -> VerificationReport:
     """The report of a check without a result, because the location itself cannot be used."""
-    return VerificationReport(rejected=[RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why)])
+    return VerificationReport(rejected=[unread_place(root.options.checkpoint, why)])
 
 
 def refusing_if_emptied(root: Root, report: VerificationReport) -> VerificationReport:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from healthd.core.api import Cause, ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint
+from healthd.core.api import Cause, ChosenCheckpoint, Recovery, RecoveryStatus, RejectedCheckpoint, unread_place
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy, StartFresh
 from healthd.core.recovery.faults import blames_node
@@ -60,7 +60,7 @@ def choose(s: Situation) -> Decision:
     if read.ended is None:
         return _await_read(s, read.asked)
     if read.error:
-        return READ_AGAIN if read.is_passing else _choose_checkpoint(s, None, unread(s.root, read.error))
+        return READ_AGAIN if read.is_passing else _choose_checkpoint(s, None, _unread(s.root, read.error))
     if read.found is not None and s.now - read.ended > FRESH:
         return READ_AGAIN
     if read.pending:
@@ -171,9 +171,8 @@ def _await_newest(s: Situation, read: CheckpointRead) -> Decision | None:
     return dataclasses.replace(_await_answer(s, why), recheck=min(left, UNREAD_AGAIN), event="CheckpointsSlow")
 
 
-def unread(root: Root, why: str) -> list[RejectedCheckpoint]:
-    """The placeholder for the checkpoints of *root* while they cannot be read: not the same as no checkpoint."""
-    return [RejectedCheckpoint(path=root.options.checkpoint, step=-1, reason=why, unread=True)]
+def _unread(root: Root, why: str) -> list[RejectedCheckpoint]:
+    return [unread_place(root.options.checkpoint, why)]
 
 
 AT, NOT_READ = "the checkpoints at ", " cannot be read: "
@@ -202,7 +201,7 @@ def report_unread(s: Situation) -> Decision | None:
     read = s.view.newer
     if read is None or read.ended is None or read.is_passing:
         return None
-    if why := why_unread(s.root, unread(s.root, read.error) if read.error else read.rejected):
+    if why := why_unread(s.root, _unread(s.root, read.error) if read.error else read.rejected):
         decision = _await_answer(s, RUNS_UNSEEN + why)
         return None if decision.waits else decision
     if s.status.message.startswith(RUNS_UNSEEN):

@@ -194,6 +194,7 @@ async def test_a_path_that_is_not_allowed_is_not_read_and_the_reason_says_what_t
 
     assert answer.found is None
     assert "checkpoints.allowed" in answer.rejected[0].reason
+    assert answer.rejected[0].unread
     assert await checkpoints.newest_step(root) is None
 
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
-from healthd.cluster.port import AlreadyExists, Forbidden, NotFound
+from healthd.cluster.port import AlreadyExists, ClusterError, Forbidden, NotFound, WebhookFailed
 from healthd.controller.checkpoints.mounted import FileCheckpoints, OnClaim
 from healthd.controller.checkpoints.verifier_pods import (
     AT_ONCE,
@@ -229,7 +229,15 @@ async def test_a_pod_that_finds_no_node_says_why(bench: StoppedGang) -> None:
     assert await bench.names() == []
 
 
-async def test_where_no_pod_may_be_made_that_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        Forbidden("the account healthd-controller may not create pods"),
+        WebhookFailed('failed calling webhook "pods.example.com": no endpoints available'),
+    ],
+    ids=["no right", "a dead webhook"],
+)
+async def test_where_no_pod_may_be_made_that_is_said(tmp_path: Path, error: ClusterError) -> None:
     bench = StoppedGang(tmp_path)
 
     class NotAllowed:
@@ -239,14 +247,15 @@ async def test_where_no_pod_may_be_made_that_is_said(tmp_path: Path) -> None:
             raise NotFound("none")
 
         async def create(self, _: Any) -> Any:
-            raise Forbidden("the account healthd-controller may not create pods")
+            raise error
 
     cluster: Any = NotAllowed()
     pods = VerifierPods(FileCheckpoints(tmp_path), cluster, bench.clock, bench.policy, bench.own_image)
 
     answer = await pods.latest(a_gang(), recovery=STOPPED)
 
-    assert "may not create pods" in answer.rejected[0].reason
+    assert str(error) in answer.rejected[0].reason
+    assert answer.rejected[0].unread
 
 
 async def test_without_an_image_that_is_said(bench: StoppedGang) -> None:
