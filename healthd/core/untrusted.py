@@ -72,6 +72,25 @@ def number_or(text: str, otherwise: int, *, most: int = LARGEST_NUMBER) -> int:
         return otherwise
 
 
+def read_moment(text: str) -> datetime:
+    """A time as a person writes it, such as `2026-01-01T12:00:00Z`. Raises Unreadable, also where it has no zone."""
+    try:
+        at = datetime.fromisoformat(text.upper())
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise InvalidText(f"{shown(text)} is no time with its zone, such as 2026-01-01T12:00:00Z")
+    return at
+
+
+def moment_or_none(text: str) -> datetime | None:
+    """The same; None when *text* is empty or no such time."""
+    try:
+        return read_moment(text)
+    except InvalidText:
+        return None
+
+
 def read_text(text: str, longest: int, *, allowed: str = "") -> str:
     """A name, a path or a URL; *allowed* are the non-printable characters that may be in it. Raises Unreadable."""
     if len(text) > longest:

@@ -611,7 +611,7 @@ async def test_a_repaired_node_is_in_service_only_once_its_report_says_that_it_i
     assert await one.verdict() is Verdict.HEALTHY
 
 
-@pytest.mark.parametrize("said", ["yes", "2026-01-01T12:00:00", "2026-01-01T12:00Z"])
+@pytest.mark.parametrize("said", ["yes", "2026-01-01T12:00:00", "12:00Z"])
 async def test_a_repair_that_cannot_be_read_is_said_to_count_for_nothing(one: OneNode, said: str) -> None:
     agent = await one.agent()
     await one.sample(agent, one.a_record())
@@ -620,7 +620,7 @@ async def test_a_repair_that_cannot_be_read_is_said_to_count_for_nothing(one: On
         one.clock.advance(timedelta(minutes=1))
         await one.sample(agent)
 
-    why = f"healthd.dev/repaired on it is no time with its zone, such as 2026-01-01T12:00:00Z: {said!r}"
+    why = f"healthd.dev/repaired on it: {said!r} is no time with its zone, such as 2026-01-01T12:00:00Z"
     assert await one.is_quarantined()
     assert f"Still in quarantine: {why}" in (await one.cluster.get(NodeHealth, "node-a")).status.message
     assert [message for _, reason, message in one.said if reason == "AwaitsRepair"] == [why]

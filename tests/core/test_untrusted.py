@@ -5,12 +5,22 @@ from __future__ import annotations
 import base64
 import gzip
 import zlib
+from datetime import UTC, datetime
 
 import pytest
 
 from healthd.core.recovery.gang import attempt_of, index_of
 from healthd.core.recovery.progress import Progress
-from healthd.core.untrusted import InvalidText, inflated, read_json, read_number, read_text, shown
+from healthd.core.untrusted import (
+    InvalidText,
+    inflated,
+    moment_or_none,
+    read_json,
+    read_moment,
+    read_number,
+    read_text,
+    shown,
+)
 from tests.builders import a_pod
 
 
@@ -74,3 +84,17 @@ def test_marks_of_a_pod_that_cannot_be_read_count_as_none() -> None:
     pod = a_pod(annotations={"healthd.dev/attempt": "9" * 5000, "batch.kubernetes.io/job-completion-index": "7" * 5000})
 
     assert (attempt_of(pod), index_of(pod)) == (0, "")
+
+
+@pytest.mark.parametrize("text", ["2026-01-01T12:00:00Z", "2026-01-01t12:00:00z", "2026-01-01 13:00+01:00"])
+def test_a_time_with_its_zone_is_read(text: str) -> None:
+    assert read_moment(text) == datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "yes", "12:00Z", "2026-01-01", "2026-01-01T12:00:00", "2026-13-01T00:00Z", "9" * 5000]
+)
+def test_a_time_without_its_zone_is_none(text: str) -> None:
+    assert moment_or_none(text) is None
+    with pytest.raises(InvalidText, match="is no time with its zone"):
+        read_moment(text)

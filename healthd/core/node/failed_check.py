@@ -14,6 +14,7 @@ from healthd.core.api import Node
 from healthd.core.api.names import ANNOTATION_FAILED_CHECK, LABEL_SPARE
 from healthd.core.node.quarantine import repaired_at
 from healthd.core.printable import printable
+from healthd.core.untrusted import moment_or_none
 
 LONGEST = 300
 """Characters of the reason."""
@@ -40,11 +41,8 @@ def read_failed_check(node: Node) -> FailedCheck | None:
     if said is None:  # asked of every node of a fleet
         return None
     at, _, why = said.partition(" ")
-    try:
-        began = datetime.fromisoformat(at)
-    except ValueError:
-        return None
-    if began.tzinfo is None or node.metadata.labels.get(LABEL_SPARE) != "true":
+    began = moment_or_none(at)
+    if began is None or node.metadata.labels.get(LABEL_SPARE) != "true":
         return None
     repaired = repaired_at(node)
     if repaired is not None and repaired >= began:

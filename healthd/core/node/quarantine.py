@@ -23,12 +23,9 @@ from healthd.core.api import (
 )
 from healthd.core.api.model import Blame, Finding, RepairAction, Severity
 from healthd.core.config import GiveBack
-from healthd.core.printable import printable
-from healthd.core.untrusted import InvalidText, Moment, read_json
+from healthd.core.untrusted import InvalidText, Moment, moment_or_none, read_json, read_moment
 
 OWNER = "healthd"
-LONGEST_SAID = 40
-"""Characters of what a person wrote that are quoted."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -213,18 +210,16 @@ def _taint_value(finding_id: str) -> str:
 def unread_repair(node: Node) -> str:
     """Why the report that *node* was repaired counts for nothing; empty: it can be read, or there is none."""
     said = node.metadata.annotations.get(ANNOTATION_REPAIRED)
-    if said is None or repaired_at(node) is not None:
+    if said is None:
         return ""
-    is_not = "is no time with its zone, such as 2026-01-01T12:00:00Z"
-    return f"{ANNOTATION_REPAIRED} on it {is_not}: {printable(said)[:LONGEST_SAID]!r}"
+    try:
+        read_moment(said)
+    except InvalidText as error:
+        return f"{ANNOTATION_REPAIRED} on it: {error}"
+    return ""
 
 
 def repaired_at(node: Node) -> datetime | None:
     """When a person marked *node* as repaired. None when none did or the time cannot be parsed."""
     said = node.metadata.annotations.get(ANNOTATION_REPAIRED)
-    if said is None:
-        return None
-    try:
-        return msgspec.convert(said, Moment)
-    except msgspec.ValidationError:
-        return None
+    return moment_or_none(said) if said is not None else None

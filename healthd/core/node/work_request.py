@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from healthd.core.api import ANNOTATION_PUBLISH_WORK, Node
+from healthd.core.untrusted import moment_or_none
 
 LONGEST = timedelta(minutes=3)
 """No request lasts longer, whatever the annotation says."""
@@ -22,9 +23,5 @@ def patch(until: datetime) -> dict[str, Any]:
 
 def read(node: Node, now: datetime) -> datetime | None:
     """Until when the agent of *node* is asked. None: it is not, or what the annotation says makes no sense."""
-    text = node.metadata.annotations.get(ANNOTATION_PUBLISH_WORK, "")
-    try:
-        until = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return until if until.tzinfo is not None and now < until <= now + LONGEST else None
+    until = moment_or_none(node.metadata.annotations.get(ANNOTATION_PUBLISH_WORK, ""))
+    return until if until is not None and now < until <= now + LONGEST else None

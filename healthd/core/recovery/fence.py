@@ -33,7 +33,6 @@ from healthd.core.api import (
     Pod,
     is_same,
 )
-from healthd.core.printable import printable
 from healthd.core.recovery.gang import (
     GangView,
     Root,
@@ -45,6 +44,7 @@ from healthd.core.recovery.gang import (
 )
 from healthd.core.recovery.nodes.spares import is_ready
 from healthd.core.recovery.terms import KUBERNETES, Terms
+from healthd.core.untrusted import InvalidText, moment_or_none, read_moment
 
 REJECTED = "Pod was rejected: "
 """Prefix of a kubelet's message for a pod that it did not admit: the GPUs are gone, or the disk is full."""
@@ -52,8 +52,6 @@ ENDED_BY_KUBELET = frozenset({"PodFailed", "PodCompleted"})
 """Reasons of the pod condition ContainersReady that only a kubelet writes, when the pod has ended."""
 CLOCKS_DIFFER = timedelta(minutes=1)
 """A timestamp further in the future is a mistake: it would prove the end of pods that have not started yet."""
-LONGEST_SAID = 40
-"""Characters that a message repeats of a time that a person wrote and nothing can read."""
 LONGEST_OVERRIDE = 200
 """Characters of a person's override that are kept with each pod."""
 ALL = "all"
@@ -98,10 +96,11 @@ def _why_unused(fenced: FencedPod, node: Node, now: datetime) -> str:
     said = node.metadata.annotations.get(ANNOTATION_POWERED_OFF)
     if said is None:
         return ""
-    where, at = f"{ANNOTATION_POWERED_OFF} on {fenced.node}", _moment(said)
-    if at is None:
-        is_not = "is no time with its zone, such as 2026-01-01T12:00:00Z"
-        return f"{where} {is_not}: {printable(said)[:LONGEST_SAID]!r}"
+    where = f"{ANNOTATION_POWERED_OFF} on {fenced.node}"
+    try:
+        at = read_moment(said)
+    except InvalidText as error:
+        return f"{where}: {error}"
     if at > now + CLOCKS_DIFFER:
         return f"{where} is a time to come"
     if fenced.since is not None and at <= fenced.since:
@@ -267,21 +266,12 @@ def _powered_off(fenced: FencedPod, seen: Sequence[Pod], node: Node | None, now:
     A kubelet that is ready has booted since.
     """
     stamp = node.metadata.annotations.get(ANNOTATION_POWERED_OFF, "") if node else ""
-    at = _moment(stamp)
+    at = moment_or_none(stamp)
     if at is None or fenced.since is None or not fenced.since < at <= now + CLOCKS_DIFFER:
         return ""
     if node is not None and is_ready(node) and any(_may_start_after(pod, at) for pod in seen):
         return ""
     return f"{fenced.node} was powered off at {stamp} ({ANNOTATION_POWERED_OFF})"
-
-
-def _moment(text: str) -> datetime | None:
-    """An RFC 3339 time; None for anything else, and for one without a zone."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return at if at.tzinfo else None
 
 
 def _ended_by_kubelet(pod: Pod, terms: Terms) -> str:

@@ -7,6 +7,7 @@ from datetime import datetime
 from healthd.core.api import Node
 from healthd.core.api.names import ANNOTATION_REMEDIATION, ANNOTATION_RETRY
 from healthd.core.remediation.situation import PersonsWord
+from healthd.core.untrusted import moment_or_none
 
 
 def persons_word(node: Node) -> PersonsWord:
@@ -17,8 +18,5 @@ def persons_word(node: Node) -> PersonsWord:
 
 def retry_at(node: Node, now: datetime) -> datetime | None:
     """When a person last asked for a further try. A time without a zone, or in the future, is none."""
-    try:
-        at = datetime.fromisoformat(node.metadata.annotations.get(ANNOTATION_RETRY, ""))
-    except ValueError:
-        return None
-    return at if at.tzinfo is not None and at <= now else None
+    at = moment_or_none(node.metadata.annotations.get(ANNOTATION_RETRY, ""))
+    return at if at is not None and at <= now else None

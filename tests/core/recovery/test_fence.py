@@ -280,11 +280,11 @@ def test_power_that_was_cut_after_the_pod_had_started_is_proof(stamp: str, prove
     [
         pytest.param(None, [], id="none"),
         pytest.param("2026-01-01T00:00:01Z", [], id="after the pod had started"),
-        pytest.param("2025-12-31T23:59:59Z", ["is from before rank-0 started"], id="before it was started"),
-        pytest.param("2027-01-01T00:00:00Z", ["is a time to come"], id="in the future"),
+        pytest.param("2025-12-31T23:59:59Z", [" is from before rank-0 started"], id="before it was started"),
+        pytest.param("2027-01-01T00:00:00Z", [" is a time to come"], id="in the future"),
         pytest.param(
             "10:30\x1b",
-            ["is no time with its zone, such as 2026-01-01T12:00:00Z: '10:30\\\\u001b'"],
+            [": '10:30\\x1b' is no time with its zone, such as 2026-01-01T12:00:00Z"],
             id="no time at all",
         ),
     ],
@@ -297,7 +297,7 @@ def test_a_time_of_power_off_that_proves_nothing_is_named_with_the_reason(stamp:
     said = unused_power_offs([open_end, replace(open_end, node="deleted")], {"node-a": node}, now)
     proven = unused_power_offs([replace(open_end, proof="node-a has booted since")], {"node-a": node}, now)
 
-    assert said == [f"healthd.dev/powered-off on node-a {each}" for each in why]
+    assert said == [f"healthd.dev/powered-off on node-a{each}" for each in why]
     assert proven == []
 
 
