@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from healthd.checkpoints.step_names import loads_alone, without_suffix
 
@@ -45,9 +46,7 @@ def bundles(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
             found[match["before"] + _INDEX].append(name)
         elif match := _RANK.fullmatch(name):
             ranks[match["before"], match["after"]][int(match["rank"])] = name
-    taken = {name for files in found.values() for name in files} | {
-        n for files in ranks.values() for n in files.values()
-    }
+    taken = set(chain(*found.values(), *(files.values() for files in ranks.values())))
     for model, states in _with_states(name for name in names if name not in taken).items():
         found[model] = [model, *states]
     for files in ranks.values():

@@ -50,8 +50,6 @@ DOUBTED = (
     "it is good by all that can be seen, but what loaded it failed soon after, twice, or what saved it said that its "
     "state is bad"
 )
-_OF_SINGLE_FILES = ("torch_zip", "safetensors")
-"""The formats in which no file says which others there are. Trainers written by hand use them."""
 MOST_CANDIDATES = 1000
 """The number of refused checkpoints in a row after which the search ends."""
 
@@ -202,7 +200,8 @@ def verify(
         if isinstance(error, RuntimeError) and "new thread" in str(error):
             raise MemoryError(str(error)) from error  # there was no memory for its stack
         return _rejected(candidate, f"could not be verified, a fault of healthd: {type(error).__name__}: {error}")
-    if reason := proof.reason or _incomplete(tree, proof, [wanted] if wanted else formats, before):
+    incomplete = proof.reason or fewer(proof.members, [wanted] if wanted else formats, before)
+    if reason := incomplete or lost_file(tree, proof.format, before):
         return _rejected(candidate, reason)
     path = str(candidate.path.absolute())
     if not path.isprintable():
@@ -215,13 +214,6 @@ def verify(
         size=sum(entry.stamp.size for entry in tree.entries.values()),
         write_seconds=_write_seconds(tree),
         members=proof.members,
-    )
-
-
-def _incomplete(tree: Tree, proof: Proof, formats: Sequence[Format], before: Sequence[Candidate]) -> str:
-    """Why *tree*, whose files hold, is incomplete compared with the steps *before* it. Empty if it is complete."""
-    return fewer(proof.members, formats, before) or (
-        lost_file(tree, before) if proof.format in _OF_SINGLE_FILES else ""
     )
 
 

@@ -24,6 +24,8 @@ COMPARED = 2
 _RANK = re.compile(r"rank[-_]?\d{1,6}(?:_\d{1,6})*|(?:(?<=/)|^)shard-\d{5}-(?=model-)")
 """A rank in a name. torch.distributed.checkpoint calls it a shard in the name of a safetensors file."""
 
+_SINGLE_FILES = frozenset({"torch_zip", "safetensors"})
+"""The formats in which no file says which others there are. Trainers written by hand use them."""
 _MODEL = re.compile(r"(?:pytorch_)?(?:model|weights)\.\w+", re.IGNORECASE)
 
 
@@ -70,7 +72,7 @@ def fewer(members: int, formats: Sequence[Format], before: Sequence[Candidate]) 
     return ""
 
 
-def lost_file(tree: Tree, before: Sequence[Candidate]) -> str:
+def lost_file(tree: Tree, format: str, before: Sequence[Candidate]) -> str:  # noqa: A002 - as in `latest`
     """
     Why a step of files that say nothing of each other is not finished, compared with the steps *before* it. Empty if it
     is.
@@ -79,6 +81,8 @@ def lost_file(tree: Tree, before: Sequence[Candidate]) -> str:
     save a best model now and then, or the optimizer every n-th time. One that leaves it out from now on is believed at
     its next step.
     """
+    if format not in _SINGLE_FILES:
+        return ""
     finished = list(islice((each for each in before if not each.unfinished), COMPARED))
     if len(finished) < COMPARED or any(number_free(each.path.name) != number_free(tree.path.name) for each in finished):
         return ""
