@@ -50,7 +50,8 @@ from healthd.core.api import LABEL_GANG, Cause, GangRef, Node, NodeHealth, Pod, 
 from healthd.core.api.model import ENDED, CauseKind, Phase
 from healthd.core.node.check_pods import is_check
 from healthd.core.recovery.fence import is_another_boot
-from healthd.core.recovery.gang import GangView, Root, members
+from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.members import members
 from healthd.core.recovery.nodes.replacement_nodes import deserted, occupant, refused
 from healthd.core.recovery.nodes.spares import is_spare
 from healthd.core.recovery.phases.stopping import will_report

@@ -22,13 +22,15 @@ from healthd.controller.fresh_reads import FreshReader
 from healthd.core.api import LABEL_HINT, CustomObject, GangRef, Node, Pod, Recovery
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.config import RecoveryPolicy
-from healthd.core.recovery.gang import Root, RootOutcome, attempt_of, given_up_by, will_not_run
+from healthd.core.recovery.gang import Root, RootOutcome
+from healthd.core.recovery.members import attempt_of, will_not_run
 from healthd.core.recovery.nodes import spares
 from healthd.core.recovery.nodes.foreign_signs import Sign
 from healthd.core.recovery.nodes.placement import held_nodes
 from healthd.core.recovery.nodes.spares import Claim, SpareStep, read_claim
 from healthd.core.recovery.rebuilding import roots_of
 from healthd.core.recovery.retention import outdated
+from healthd.core.recovery.root_state import given_up_by
 from healthd.gangs.adapter import GangAdapter
 from healthd.telemetry.isolation import Isolation
 

@@ -23,7 +23,8 @@ from healthd.core.api import Cause, Shrunk
 from healthd.core.api.model import CauseKind
 from healthd.core.config import RecoveryPolicy
 from healthd.core.node.reporting import silence
-from healthd.core.recovery.gang import GangView, Root, members
+from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.members import members
 from healthd.core.recovery.planned.growth import cause_to_grow, may_grow, recorded, room
 from healthd.core.recovery.planned.moving import cause_to_move, nodes_to_leave, nodes_to_move_to
 from healthd.core.recovery.planned.restarts import is_due, may_leave, recently_saved

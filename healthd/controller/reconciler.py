@@ -45,11 +45,12 @@ from healthd.core.config import Config
 from healthd.core.recovery import breaker
 from healthd.core.recovery.actions import StartGang
 from healthd.core.recovery.decide import Decision, decide, open_recovery
-from healthd.core.recovery.gang import GangView, Root, RootOutcome, left_stopped, lost_attempt
+from healthd.core.recovery.gang import GangView, Root, RootOutcome
 from healthd.core.recovery.nodes import foreign_signs
 from healthd.core.recovery.planned.restarts import is_still_wanted
 from healthd.core.recovery.rebuilding import is_answered
 from healthd.core.recovery.recovery_status import label_value
+from healthd.core.recovery.root_state import left_stopped, lost_attempt
 from healthd.telemetry.events import WARNING, about, about_gang
 from healthd.telemetry.isolation import Isolation
 

@@ -30,7 +30,8 @@ from healthd.core.api import (
 )
 from healthd.core.config.gang_kinds import KindDescription
 from healthd.core.patches import changes, merged
-from healthd.core.recovery.gang import Root, RootOutcome, StartHint, attempt_of, is_terminal
+from healthd.core.recovery.gang import Root, RootOutcome, StartHint
+from healthd.core.recovery.members import attempt_of, is_terminal
 from healthd.core.untrusted import InvalidText, Moment, shown
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.annotations import (

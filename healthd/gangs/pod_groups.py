@@ -27,7 +27,8 @@ from healthd.core.api import (
     Workload,
 )
 from healthd.core.phrases import some
-from healthd.core.recovery.gang import Root, RootOutcome, StartHint, attempt_of
+from healthd.core.recovery.gang import Root, RootOutcome, StartHint
+from healthd.core.recovery.members import attempt_of
 from healthd.core.untrusted import InvalidText, number_or, read_text, shown
 from healthd.gangs.annotations import LONGEST_NAME
 from healthd.gangs.held import HeldAdapter, expect_unchanged

@@ -38,7 +38,8 @@ from healthd.core.api import (
     PodGangSpec,
     PodManifest,
 )
-from healthd.core.recovery.gang import Root, RootOutcome, StartHint, attempt_of, is_plain_member, will_not_run
+from healthd.core.recovery.gang import Root, RootOutcome, StartHint
+from healthd.core.recovery.members import attempt_of, is_plain_member, will_not_run
 from healthd.core.untrusted import InvalidText, read_text, shown
 from healthd.gangs.adapter import GangAdapter
 from healthd.gangs.airflow import airflow_trouble

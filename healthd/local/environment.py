@@ -16,7 +16,7 @@ from healthd.core.api import (
     Node,
     Pod,
 )
-from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
+from healthd.core.recovery.members import attempt_of, index_of, is_terminal
 from healthd.core.untrusted import number_or
 from healthd.local.machine.slots import device_uuids
 

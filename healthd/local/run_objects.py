@@ -11,7 +11,8 @@ from healthd.cluster.loop import cycle_on_change
 from healthd.cluster.port import Cluster, NotFound
 from healthd.core.api import Job, Pod, Recovery, Slim
 from healthd.core.api.model import ENDED, Phase
-from healthd.core.recovery.gang import Root, RootOutcome, attempt_of, is_terminal
+from healthd.core.recovery.gang import Root, RootOutcome
+from healthd.core.recovery.members import attempt_of, is_terminal
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE
 

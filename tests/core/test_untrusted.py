@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from healthd.core.recovery.gang import attempt_of, index_of
+from healthd.core.recovery.members import attempt_of, index_of
 from healthd.core.recovery.progress import Progress
 from healthd.core.untrusted import (
     InvalidText,

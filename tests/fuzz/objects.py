@@ -32,7 +32,7 @@ from healthd.controller.daemon import ControllerDaemon, ControllerDependencies
 from healthd.core.api import ANNOTATION_ATTEMPT, RESOURCES, Job, Node, Pod, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.config import BreakerPolicy, Config
-from healthd.core.recovery.gang import attempt_of
+from healthd.core.recovery.members import attempt_of
 from healthd.gangs import ADAPTERS
 from healthd.gangs.adapter import GangAdapter
 from tests.builders import a_job, a_node, a_pod

@@ -10,7 +10,8 @@ import pytest
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Forbidden
 from healthd.core.api import JobManifest, ObjectMeta, OwnerReference, Pod
-from healthd.core.recovery.gang import Root, RootOutcome, index_of
+from healthd.core.recovery.gang import Root, RootOutcome
+from healthd.core.recovery.members import index_of
 from healthd.gangs.kinds import ALL, SHIPPED
 from healthd.gangs.kinds.check import check_description
 from healthd.gangs.parts import templates

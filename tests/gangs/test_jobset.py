@@ -9,7 +9,8 @@ import pytest
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
 from healthd.core.api import Condition, JobSet, JobSetStatus, OwnerReference, ReplicatedJobStatus
-from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
+from healthd.core.recovery.gang import GangView, Root, RootOutcome
+from healthd.core.recovery.members import index_of, members
 from healthd.gangs.jobset import JobSetAdapter
 from tests.builders import a_pod
 from tests.fakes import START

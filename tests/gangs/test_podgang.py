@@ -12,7 +12,8 @@ from msgspec.structs import replace as replace_struct
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict, NotFound
 from healthd.core.api import Pod, PodGang, PodManifest
-from healthd.core.recovery.gang import ClaimMount, Root, RootOutcome, attempt_of, index_of
+from healthd.core.recovery.gang import ClaimMount, Root, RootOutcome
+from healthd.core.recovery.members import attempt_of, index_of
 from healthd.gangs.podgang import MOST_ASKED, PodGangAdapter
 from tests.agent.request_log import CountingCluster
 from tests.builders import a_job, a_pod

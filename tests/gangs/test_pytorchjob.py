@@ -6,7 +6,8 @@ import pytest
 
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
-from healthd.core.recovery.gang import RootOutcome, index_of
+from healthd.core.recovery.gang import RootOutcome
+from healthd.core.recovery.members import index_of
 from tests.builders import a_pod
 from tests.fakes import START
 from tests.gangs.builders import A_STEP, a_hint, an_empty_cluster

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
 from healthd.core.api import LABEL_GANG, GangRef, Job, ObjectMeta, OwnerReference, StatefulSet, StatefulSetStatus
-from healthd.core.recovery.gang import ClaimMount, Root, RootOutcome, index_of
+from healthd.core.recovery.gang import ClaimMount, Root, RootOutcome
+from healthd.core.recovery.members import index_of
 from healthd.gangs.job import JobAdapter
 from healthd.gangs.statefulset import StatefulSetAdapter
 from tests.builders import a_job, a_pod

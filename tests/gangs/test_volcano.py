@@ -9,7 +9,8 @@ import pytest
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Conflict
 from healthd.core.api import CustomObject
-from healthd.core.recovery.gang import Root, index_of
+from healthd.core.recovery.gang import Root
+from healthd.core.recovery.members import index_of
 from healthd.gangs import ADAPTERS
 from tests.gangs.builders import A_STEP, a_hint, an_empty_cluster
 from tests.gangs.described import a_member, adapter_of, an_object, made_by, now, read, reports, says_stopped, stored

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from healthd.core.api import Pod
-from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
+from healthd.core.recovery.members import attempt_of, index_of, is_terminal
 
 
 class Ranks:

@@ -22,7 +22,7 @@ from healthd.cluster.store import Key
 from healthd.core.api import ANNOTATION_QUARANTINE, LABEL_SPARE, Node, NodeHealth, Pod, Recovery
 from healthd.core.api.model import Phase, Verdict
 from healthd.core.config import QuarantinePolicy
-from healthd.core.recovery.gang import attempt_of, will_not_run
+from healthd.core.recovery.members import attempt_of, will_not_run
 from tests.kubernetes.gangs import GANGS, LAUNCHER, Gang, Manifest
 from tests.kubernetes.rank_lifetimes import Ranks, rank_of
 from tests.lab.api import ApiError

@@ -30,7 +30,8 @@ from healthd.core.api import (
 from healthd.core.api.model import Verdict
 from healthd.core.config import BreakerPolicy, Config, RecoveryPolicy
 from healthd.core.node.quarantine import Record, cordon_patch, uncordon_patch
-from healthd.core.recovery.gang import Root, is_terminal
+from healthd.core.recovery.gang import Root
+from healthd.core.recovery.members import is_terminal
 from healthd.gangs.parts import read_parts
 from healthd.gangs.paths import parse_path, value_at
 from tests.builders import a_node, a_nodehealth, a_pod

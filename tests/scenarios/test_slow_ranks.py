@@ -24,7 +24,8 @@ from healthd.core.api.model import ENDED, CauseKind, Phase
 from healthd.core.config import HangPolicy, RecoveryPolicy
 from healthd.core.config.gangs import StragglerMode
 from healthd.core.hang.straggler import Straggler
-from healthd.core.recovery.gang import Root, RootOutcome, index_of
+from healthd.core.recovery.gang import Root, RootOutcome
+from healthd.core.recovery.members import index_of
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.core.hang.published import LENGTH, Agents

@@ -15,7 +15,7 @@ from healthd.core.api.model import CauseKind, Hold, Phase
 from healthd.core.config import HangPolicy
 from healthd.core.hang.silence import Silence
 from healthd.core.recovery.breaker import hold_of
-from healthd.core.recovery.gang import attempt_of
+from healthd.core.recovery.members import attempt_of
 from tests.scenarios.scenario import Scenario
 
 

@@ -21,7 +21,7 @@ from healthd.core.api import (
     RecoveryStatus,
 )
 from healthd.core.api.model import ENDED, Phase
-from healthd.core.recovery.gang import index_of, is_terminal
+from healthd.core.recovery.members import index_of, is_terminal
 from healthd.core.recovery.nodes.spares import NO_NODE
 from tests.simulation.machines import root_of
 

@@ -17,7 +17,7 @@ from healthd.core.api import Job, Lease, Node, NodeHealth, Pod, Recovery, Slim
 from healthd.core.config import Config, StartFresh
 from healthd.core.config.gangs import StragglerMode
 from healthd.core.diagnosis.signals.tables import known_rules
-from healthd.core.recovery.gang import attempt_of
+from healthd.core.recovery.members import attempt_of
 from tests.simulation.ground_truth import Listing, Write
 from tests.simulation.machines import Machines, root_of
 from tests.simulation.training import Store

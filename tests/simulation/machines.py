@@ -29,7 +29,7 @@ from healthd.core.api import (
     Terminated,
 )
 from healthd.core.api.model import KernelRecord
-from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
+from healthd.core.recovery.members import attempt_of, index_of, is_terminal
 from healthd.gangs.job import LABEL_JOB_NAME
 from tests.kernel_log import tags_of
 from tests.simulation.ground_truth import GroundTruth

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from healthd.core.api import ANNOTATION_SLOW_RANK, ANNOTATION_STRAGGLERS, Job, Pod
 from healthd.core.hang.straggler import Straggler
-from healthd.core.recovery.gang import Root, attempt_of, index_of
+from healthd.core.recovery.gang import Root
 from healthd.core.recovery.hangs.pod_reports import began
+from healthd.core.recovery.members import attempt_of, index_of
 from healthd.gangs.job import read_job
 from tests.simulation.step_scheduler import at_once
 

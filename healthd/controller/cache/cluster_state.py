@@ -38,7 +38,8 @@ from healthd.core.fabric.peer_comparison import models_of
 from healthd.core.fabric.rail_comparison import compared
 from healthd.core.node.quarantine import read_record
 from healthd.core.node.reporting import quiet_pods
-from healthd.core.recovery.gang import GangView, LastCheck, Root, is_terminal, still_asked_at
+from healthd.core.recovery.gang import GangView, LastCheck, Root
+from healthd.core.recovery.members import is_terminal, still_asked_at
 from healthd.core.recovery.nodes.spares import is_reserved_for_none, is_spare
 from healthd.core.untrusted import number_or
 from healthd.gangs.adapter import GangAdapter

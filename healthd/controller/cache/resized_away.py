@@ -12,7 +12,8 @@ from collections.abc import Collection, Hashable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from healthd.core.api import Pod
-from healthd.core.recovery.gang import Root, with_seats
+from healthd.core.recovery.gang import Root
+from healthd.core.recovery.members import with_seats
 from healthd.core.untrusted import number_or
 
 K = TypeVar("K", bound=Hashable)

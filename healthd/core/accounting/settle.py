@@ -20,7 +20,8 @@ from healthd.core.api.gpu_time import GangState, GpuTime, LossCause, Part
 from healthd.core.api.kubernetes.gpu_names import MIG_RESOURCES
 from healthd.core.api.model import ENDED
 from healthd.core.checkpoint.precheck import usual_interval
-from healthd.core.recovery.gang import GangView, Root, RootOutcome, members, with_seats
+from healthd.core.recovery.gang import GangView, Root, RootOutcome
+from healthd.core.recovery.members import members, with_seats
 from healthd.core.untrusted import number_or
 
 SETTLE_EVERY = timedelta(minutes=5)

@@ -17,9 +17,10 @@ from healthd.core.api import Cause, Node, NodeHealth, Pod, Terminated
 from healthd.core.api.model import CauseKind, Verdict
 from healthd.core.config import HangPolicy
 from healthd.core.node.quarantine import read_record, repaired_at
-from healthd.core.recovery.gang import GangView, Root, RootOutcome, deletion_asked_at, index_of, members, with_seats
+from healthd.core.recovery.gang import GangView, Root, RootOutcome
 from healthd.core.recovery.hangs.gang_silence import a_rank_works
 from healthd.core.recovery.hangs.suspicion import hang_cause
+from healthd.core.recovery.members import deletion_asked_at, index_of, members, with_seats
 from healthd.core.recovery.nodes.foreign_signs import Effect, Sign
 from healthd.core.recovery.progress import NO_PROGRESS, has_rhythm, is_past_waiting, output_allowed, silence_allowed
 from healthd.core.recovery.terms import Terms

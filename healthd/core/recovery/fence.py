@@ -33,15 +33,8 @@ from healthd.core.api import (
     Pod,
     is_same,
 )
-from healthd.core.recovery.gang import (
-    GangView,
-    Root,
-    attempt_of,
-    deletion_asked_at,
-    index_of,
-    is_terminal,
-    will_not_run,
-)
+from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.members import attempt_of, deletion_asked_at, index_of, is_terminal, will_not_run
 from healthd.core.recovery.nodes.spares import is_ready
 from healthd.core.recovery.terms import KUBERNETES, Terms
 from healthd.core.untrusted import InvalidText, moment_or_none, read_moment

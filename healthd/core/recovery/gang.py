@@ -5,7 +5,7 @@ The model of a gang for the decisions, the same for every kind: a root, its memb
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -14,9 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from healthd.core.api import (
-    ANNOTATION_ATTEMPT,
     ANNOTATION_COMPLETION_INDEX,
-    LABEL_GANG,
     ChosenCheckpoint,
     GangRef,
     Node,
@@ -27,7 +25,6 @@ from healthd.core.api import (
     Toleration,
 )
 from healthd.core.api.gpu_time import GpuTime
-from healthd.core.api.model import Phase
 from healthd.core.api.save_stats import NO_SAVES, Saves
 from healthd.core.config.gangs import SilenceMode, StragglerMode
 from healthd.core.hang.silence import Silence
@@ -35,13 +32,12 @@ from healthd.core.hang.straggler import Straggler
 from healthd.core.recovery.nodes.foreign_signs import Sign
 from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.core.recovery.terms import KUBERNETES, Terms
-from healthd.core.untrusted import LARGEST_GANG, number_or
+from healthd.core.untrusted import LARGEST_GANG
 
 QUEUED, NOT_MADE = "its queue does not let it run", "nothing makes its members"
 """Prefixes of the reason of a recovery that is held because its started gang has no members."""
 UNREADABLE = "the gang cannot be read"
 """Prefix of the reason of a recovery that is held because its root is invalid."""
-TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 INDEX_KEYS = (
@@ -51,14 +47,8 @@ INDEX_KEYS = (
 )
 """The annotations or labels with which controllers number their pods. The joined values of a row identify a member. The
 first row that is complete on the pod counts."""
-LONGEST_GRACE = 10 * 365 * 86_400
-"""Seconds. A longer grace period cannot be subtracted from every timestamp."""
-LONGEST_INDEX = 320
-"""Characters. An index is stored with every pod of a recovery; a JobSet's has a name and two numbers."""
 BESIDE = "+"
 """Prefix of the index of a member that is not numbered, such as a launcher: it also needs a node."""
-LABEL_OWN_RESTART = "jobset.sigs.k8s.io/restart-attempt"
-"""On a pod: the restart count of its root's own controller when it created the pod. Other kinds have no such label."""
 
 
 class RootOutcome(StrEnum):
@@ -421,135 +411,3 @@ class GangView(msgspec.Struct, frozen=True, kw_only=True):
     def terms(self) -> Terms:
         """The words for its parts, for people."""
         return self.root.terms if self.root else KUBERNETES
-
-
-def attempt_of(pod: Pod) -> int:
-    """The attempt that a pod belongs to; 0 for pods that started before healthd knew the gang."""
-    return number_or(pod.metadata.annotations.get(ANNOTATION_ATTEMPT, ""), 0)
-
-
-def index_of(pod: Pod, root: Root | None = None) -> str:
-    """The index that identifies a pod among the members of its gang *root*; empty when it has none."""
-    meta = pod.metadata
-    if root is not None and root.index_labels:
-        index = "-".join(meta.labels.get(key, "").lower() for key in root.index_labels)
-        return index if all(meta.labels.get(key) for key in root.index_labels) and len(index) <= LONGEST_INDEX else ""
-    for keys in INDEX_KEYS:
-        marks = []
-        for key in keys:
-            mark = meta.annotations.get(key) or meta.labels.get(key)
-            if not mark:
-                break
-            marks.append(mark)
-        else:
-            index = "-".join(marks)
-            return index if len(index) <= LONGEST_INDEX else ""
-    return meta.name if is_plain_member(pod) else ""
-
-
-def deletion_asked_at(pod: Pod) -> datetime | None:
-    """When its deletion was requested: the deletion timestamp minus the grace period. The tenant sets the grace."""
-    meta = pod.metadata
-    if meta.deletion_timestamp is None:
-        return None
-    grace = min(max(meta.deletion_grace_period_seconds or 0, 0), LONGEST_GRACE)
-    return meta.deletion_timestamp - timedelta(seconds=grace)
-
-
-def still_asked_at(before: Pod | None, after: Pod) -> Pod:
-    """
-    *after*, being deleted since the time that its earlier state *before* has.
-
-    The last delete of a pod, that of its kubelet, has no grace period, and an API server sets the deletion timestamp to
-    the present with it. A pod that was deleted before its gang was started, and that is gone only now, would look like
-    one that somebody takes from the gang that runs.
-    """
-    if before is None or before.metadata.uid != after.metadata.uid:
-        return after
-    first, last = deletion_asked_at(before), deletion_asked_at(after)
-    if first is None or last is None or first >= last:
-        return after
-    kept = msgspec.structs.replace(
-        after.metadata,
-        deletion_timestamp=before.metadata.deletion_timestamp,
-        deletion_grace_period_seconds=before.metadata.deletion_grace_period_seconds,
-    )
-    return msgspec.structs.replace(after, metadata=kept)
-
-
-def is_plain_member(pod: Pod) -> bool:
-    """It belongs to a gang only by its label: no controller creates it again or depends on its name."""
-    return LABEL_GANG in pod.metadata.labels and not any(owner.controller for owner in pod.metadata.owner_references)
-
-
-def left_stopped(root: Root, recoveries: Collection[str]) -> str:
-    """
-    Why *root* stays stopped although none of its *recoveries* (names) exists to start it; empty when that is not so.
-
-    A reinstallation deletes the recoveries, and with them their records about the old pods.
-    """
-    if not (root.suspended and root.stopped_by) or root.stopped_by in recoveries:
-        return ""
-    return (
-        f"recovery {root.stopped_by} stopped it and is gone, or cannot be read, and with it the proof that the old "
-        "pods have ended: see that none of them runs, then resume the gang"
-    )
-
-
-def lost_attempt(view: GangView) -> str:
-    """
-    Why no pod of a gang that runs is a member of it; empty when that is not so.
-
-    healthd alone writes the number of the attempt, to the root first. Where somebody took it away from the root, every
-    pod seems to be of an attempt that is yet to come, and no fault of any of them would be seen.
-    """
-    root = view.root
-    attempts = [attempt_of(pod) for pod in view.pods if not is_terminal(pod) and not pod.metadata.deletion_timestamp]
-    if root is None or root.suspended or not attempts or min(attempts) <= root.attempt:
-        return ""
-    return (
-        f"{ANNOTATION_ATTEMPT}: it says {root.attempt}, and the pods are of attempt {min(attempts)}: somebody changed "
-        f"it, so write {min(attempts)} there again"
-    )
-
-
-def given_up_by(root: Root, recoveries: Iterable[Recovery]) -> Recovery | None:
-    """The one of *recoveries* that stopped *root* and gave it up; None also where it was started again since."""
-    if not root.suspended:
-        return None
-    stopped = (each for each in recoveries if each.metadata.name == root.stopped_by)
-    return next((each for each in stopped if each.status.phase is Phase.GAVE_UP), None)
-
-
-def is_terminal(pod: Pod) -> bool:
-    """Its containers have ended and will not start again."""
-    return pod.status.phase in TERMINAL_PHASES
-
-
-def will_not_run(pod: Pod) -> bool:
-    """
-    It has ended, or it was deleted before it got a node.
-
-    The API server binds no pod that is being deleted, so no kubelet will ever report the end of such a pod.
-    """
-    return is_terminal(pod) or (not pod.spec.node_name and pod.metadata.deletion_timestamp is not None)
-
-
-def members(view: GangView) -> tuple[Pod, ...]:
-    """The pods of the root's present attempt."""
-    if view.root is None:
-        return ()
-    attempt, own_restarts = view.root.attempt, view.root.own_restarts
-    present = [pod for pod in view.pods if attempt_of(pod) == attempt]
-    return tuple(pod for pod in present if _restart_of(pod) >= own_restarts) if own_restarts else tuple(present)
-
-
-def with_seats(pods: Collection[Pod], root: Root) -> list[Pod]:
-    """The *pods* that the gang still has a place for: a gang that its user made smaller leaves pods behind."""
-    seats = {"", *root.seats} if pods else set()
-    return [pod for pod in pods if len(seats) == 1 or index_of(pod, root) in seats]
-
-
-def _restart_of(pod: Pod) -> int:
-    """The number of the restart, by the root's own controller, that created the pod."""
-    return number_or(pod.metadata.labels.get(LABEL_OWN_RESTART, ""), 0)

@@ -19,8 +19,9 @@ from healthd.core.api.save_stats import NO_SAVES
 from healthd.core.checkpoint.precheck import spoken
 from healthd.core.checkpoint.restart_cost import Stake, cost_lines
 from healthd.core.printable import printable
-from healthd.core.recovery.gang import Root, RootOutcome, left_stopped
+from healthd.core.recovery.gang import Root, RootOutcome
 from healthd.core.recovery.recovery_status import gang_text, running_since
+from healthd.core.recovery.root_state import left_stopped
 from healthd.core.recovery.terms import KUBERNETES, Terms
 from healthd.core.report.explain import BadNode, CauseDetail, Explanation, milliseconds
 from healthd.core.shell_words import shell_word

@@ -22,7 +22,7 @@ from healthd.core.api import Node, Pod, Recovery
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.node.quarantine import read_record
 from healthd.core.printable import printable
-from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
+from healthd.core.recovery.members import attempt_of, index_of, is_terminal
 from healthd.core.recovery.nodes.spares import is_spare, read_claim
 from healthd.local.demo.outcome import DemoOutcome, explanations, outcome_lines
 from healthd.local.demo.plot import plot_log

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from healthd.core.api import Condition, Job, JobStatus, Pod
-from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
+from healthd.core.recovery.members import attempt_of, index_of, is_terminal
 from healthd.core.untrusted import number_or
 from healthd.local.jobs.indexes import format_indexes, parse_indexes
 from healthd.local.jobs.template import FINALIZER_TRACKING, new_pod

@@ -24,7 +24,7 @@ from healthd.core.api import (
     Taint,
     Toleration,
 )
-from healthd.core.recovery.gang import index_of, is_terminal
+from healthd.core.recovery.members import index_of, is_terminal
 from healthd.core.recovery.nodes.spares import is_ready, reservation
 from healthd.core.untrusted import InvalidText, number_or, read_json
 from healthd.gangs.job import LABEL_JOB_NAME

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from healthd.core.api import Condition, ContainerState, ContainerStatus, Pod, PodStatus, Running, Terminated
-from healthd.core.recovery.gang import is_terminal
+from healthd.core.recovery.members import is_terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

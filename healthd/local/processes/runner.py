@@ -28,7 +28,7 @@ from healthd.core.api import Node, Pod, PodStatus
 from healthd.core.api.model import KernelRecord
 from healthd.core.patches import diff
 from healthd.core.printable import printable
-from healthd.core.recovery.gang import attempt_of, index_of, is_terminal
+from healthd.core.recovery.members import attempt_of, index_of, is_terminal
 from healthd.local.environment import gpus_env, gpus_of_gang, inherited, own_env, threads_env, world_of
 from healthd.local.processes.disk import (
     NOT_KNOWN,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from healthd.core.api import ChosenCheckpoint, Pod
-from healthd.core.recovery.gang import index_of, is_terminal
+from healthd.core.recovery.members import index_of, is_terminal
 
 EARLY = timedelta(seconds=5)
 """The ranks of a gang end together. Rank 0 may save a last time, so one rank that ends first is no alarm."""

@@ -33,9 +33,10 @@ from healthd.core.hang.suspects.suspicion import suspects_of
 from healthd.core.hang.work.straggler_text import minutes
 from healthd.core.hang.work.straggler_text import sentence_of as straggler_sentence
 from healthd.core.printable import printable
-from healthd.core.recovery.gang import Root, attempt_of
+from healthd.core.recovery.gang import Root
 from healthd.core.recovery.hangs.silence_record import what_follows
 from healthd.core.recovery.hangs.suspicion import again_text
+from healthd.core.recovery.members import attempt_of
 from healthd.core.recovery.progress import advance
 from healthd.gangs.job import read_job
 from healthd.local.checkpoints.memory import (

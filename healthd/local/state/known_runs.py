@@ -23,7 +23,8 @@ from healthd.controller.checkpoints.mounted import path_of
 from healthd.core.api import ChosenCheckpoint, Job, Node, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.node.quarantine import read_record
-from healthd.core.recovery.gang import Root, RootOutcome, given_up_by
+from healthd.core.recovery.gang import Root, RootOutcome
+from healthd.core.recovery.root_state import given_up_by
 from healthd.gangs.job import read_job
 from healthd.local.checkpoints.memory import ended_with, seen_of
 from healthd.local.gang import NAMESPACE, restarts_of, since_of

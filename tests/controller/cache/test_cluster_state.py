@@ -30,7 +30,7 @@ from healthd.core.api import (
 from healthd.core.api.health import MemberState, PodWork
 from healthd.core.api.model import Phase, Verdict
 from healthd.core.node import work_request
-from healthd.core.recovery.gang import deletion_asked_at
+from healthd.core.recovery.members import deletion_asked_at
 from healthd.gangs import ADAPTERS
 from tests.builders import a_job, a_node, a_nodehealth, a_pod, a_recovery, gang_ref
 from tests.fakes import START

@@ -24,7 +24,8 @@ from healthd.core.api import (
 from healthd.core.api.gpu_time import GangState, GpuTime
 from healthd.core.api.kubernetes.pods import ContainerResources
 from healthd.core.api.model import CauseKind, Phase
-from healthd.core.recovery.gang import LABEL_OWN_RESTART, GangView, Root
+from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.members import LABEL_OWN_RESTART
 from healthd.core.recovery.progress import Progress
 from tests.builders import a_cause, a_pod, a_recovery
 from tests.core.gangs import a_root

@@ -24,7 +24,8 @@ from healthd.core.api import (
     Terminated,
 )
 from healthd.core.recovery.fence import fence_pods, overridden, unproven, unused_power_offs
-from healthd.core.recovery.gang import GangView, deletion_asked_at
+from healthd.core.recovery.gang import GangView
+from healthd.core.recovery.members import deletion_asked_at
 from tests.builders import a_node, a_nodehealth, a_pod
 from tests.core.gangs import a_root
 from tests.fakes import START

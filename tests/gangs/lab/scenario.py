@@ -11,7 +11,8 @@ from typing import Any
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster, Conflict, NotFound
 from healthd.core.api import ChosenCheckpoint, Pod
-from healthd.core.recovery.gang import Root, StartHint, attempt_of, will_not_run
+from healthd.core.recovery.gang import Root, StartHint
+from healthd.core.recovery.members import attempt_of, will_not_run
 from healthd.gangs import ADAPTERS
 from tests.gangs.roots import roots_of
 from tests.lab.control_plane import ControlPlane

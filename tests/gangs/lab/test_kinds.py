@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from healthd.core.api import ChosenCheckpoint
-from healthd.core.recovery.gang import GangView, index_of, members
+from healthd.core.recovery.gang import GangView
+from healthd.core.recovery.members import index_of, members
 from healthd.gangs import ADAPTERS
 from tests.gangs.lab import manifests
 from tests.gangs.lab.scenario import Scenario

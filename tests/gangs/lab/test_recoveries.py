@@ -24,7 +24,8 @@ from healthd.core.api import Pod, Recovery
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.config import Config, RecoveryPolicy
 from healthd.core.node.quarantine import Record
-from healthd.core.recovery.gang import Root, attempt_of, will_not_run
+from healthd.core.recovery.gang import Root
+from healthd.core.recovery.members import attempt_of, will_not_run
 from healthd.gangs import ADAPTERS
 from healthd.telemetry.metrics import Metrics
 from tests.gangs.lab import manifests

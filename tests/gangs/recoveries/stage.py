@@ -20,7 +20,8 @@ from healthd.core.api import (
     Recovery,
 )
 from healthd.core.api.model import Phase
-from healthd.core.recovery.gang import Root, RootOutcome, attempt_of
+from healthd.core.recovery.gang import Root, RootOutcome
+from healthd.core.recovery.members import attempt_of
 from healthd.gangs.kinds import ALL
 from tests.checkpoints.builders import a_sharded_step
 from tests.gangs.recoveries.gangs import SHAPES, gang_of, root_of

@@ -20,7 +20,7 @@ from healthd.cluster.embedded import EmbeddedCluster
 from healthd.cluster.port import Cluster, Unavailable
 from healthd.core.api import ANNOTATION_ATTEMPT, Container, Device, EnvVar, Pod, Terminated
 from healthd.core.api.model import KernelRecord
-from healthd.core.recovery.gang import is_terminal
+from healthd.core.recovery.members import is_terminal
 from healthd.local.machine.slots import register, slots_for
 from healthd.local.processes.marks import find_processes
 from healthd.local.processes.runner import ProcessRunner

@@ -15,7 +15,7 @@ import pytest
 from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.core.api import Pod
-from healthd.core.recovery.gang import is_terminal
+from healthd.core.recovery.members import is_terminal
 from healthd.local.processes.runner import ProcessRunner
 from healthd.local.processes.shim import SHIM_MARK
 from tests.builders import a_pod

@@ -26,8 +26,9 @@ from healthd.core.hang.suspects.pod_evidence import is_stopped, pod_evidence, wa
 from healthd.core.hang.suspects.suspicion import suspects_of
 from healthd.core.hang.suspects.vote import vote
 from healthd.core.node.pod_devices import devices_of
-from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
+from healthd.core.recovery.gang import GangView, Root, RootOutcome
 from healthd.core.recovery.hangs.pod_reports import QUIET, began, report_of, rhythm_of
+from healthd.core.recovery.members import index_of, members
 from healthd.core.untrusted import number_or
 
 FRESH = timedelta(seconds=90)

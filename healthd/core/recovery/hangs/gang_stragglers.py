@@ -21,9 +21,10 @@ from healthd.core.config.gangs import HangPolicy, SilenceMode, StragglerMode
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.gang_work import AHEAD, KNOWN_FOR, RankWork
 from healthd.core.hang.work.straggler_text import pod_reason
-from healthd.core.recovery.gang import GangView, Root, RootOutcome, index_of, members
+from healthd.core.recovery.gang import GangView, Root, RootOutcome
 from healthd.core.recovery.hangs.gang_silence import is_whole, mode_of, ranks
 from healthd.core.recovery.hangs.pod_reports import began, gpu_clocks_of, report_of
+from healthd.core.recovery.members import index_of, members
 
 KEPT = 8
 """Stragglers on the record of a gang."""

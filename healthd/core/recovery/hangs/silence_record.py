@@ -16,9 +16,10 @@ from healthd.core.api import Pod
 from healthd.core.api.health import MemberState
 from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.silence import Silence, SilentMember, cannot_go_on
-from healthd.core.recovery.gang import GangView, Root, RootOutcome, members
+from healthd.core.recovery.gang import GangView, Root, RootOutcome
 from healthd.core.recovery.hangs.gang_silence import ObservedSilence, mode_of, ranks
 from healthd.core.recovery.hangs.pod_reports import QUIET, rhythm_of
+from healthd.core.recovery.members import members
 from healthd.core.recovery.progress import MIN_INTERVALS, has_rhythm, silence_allowed, too_little_work
 
 MOST_STORED = 64

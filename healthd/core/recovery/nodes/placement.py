@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from healthd.core.api import FencedPod, Pod, RecoveryStatus, Shrunk
 from healthd.core.config import RecoveryPolicy
 from healthd.core.phrases import some
-from healthd.core.recovery.gang import BESIDE, GangView, Root, attempt_of, is_terminal, with_seats
+from healthd.core.recovery.gang import BESIDE, GangView, Root
 from healthd.core.recovery.hangs.suspicion import node_to_replace, suspected_nodes, suspicion_text
+from healthd.core.recovery.members import attempt_of, is_terminal, with_seats
 from healthd.core.recovery.nodes.spares import (
     NO_NODE,
     choose,

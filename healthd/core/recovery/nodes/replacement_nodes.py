@@ -20,8 +20,9 @@ from healthd.core.api import ANNOTATION_PLACEMENT, Node, Pod, RecoveryStatus
 from healthd.core.config import RecoveryPolicy
 from healthd.core.node.check_pods import is_check
 from healthd.core.node.pod_devices import devices_of
-from healthd.core.recovery.gang import GangView, members, will_not_run
+from healthd.core.recovery.gang import GangView
 from healthd.core.recovery.hangs.suspicion import suspected_nodes
+from healthd.core.recovery.members import members, will_not_run
 from healthd.core.recovery.nodes.spares import choose, is_fit, is_held, origin, read_claim
 
 MOST_LEFT = 50

@@ -16,7 +16,7 @@ from healthd.core.api.model import Phase
 from healthd.core.phrases import some
 from healthd.core.recovery.actions import ReleasePods, RemovePods
 from healthd.core.recovery.fence import overridden, unproven, unused_power_offs
-from healthd.core.recovery.gang import index_of, will_not_run
+from healthd.core.recovery.members import index_of, will_not_run
 from healthd.core.recovery.phases.stopping import OVERDUE, has_kubelet, is_overdue, with_latecomers
 from healthd.core.recovery.rebuilding import is_being_rebuilt, remade
 from healthd.core.recovery.situation import Decision, Situation, began

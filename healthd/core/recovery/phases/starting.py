@@ -12,8 +12,9 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.config import short_duration
 from healthd.core.recovery.actions import ClaimSpare, StartGang
 from healthd.core.recovery.faults import could_not_write, ran
-from healthd.core.recovery.gang import NOT_MADE, QUEUED, StartHint, index_of, is_terminal, members, with_seats
+from healthd.core.recovery.gang import NOT_MADE, QUEUED, StartHint
 from healthd.core.recovery.hangs.suspicion import in_same_place, waits_in_same_place
+from healthd.core.recovery.members import index_of, is_terminal, members, with_seats
 from healthd.core.recovery.nodes.came_back import held_after_return
 from healthd.core.recovery.nodes.placement import Shortage, place
 from healthd.core.recovery.nodes.replacement_nodes import is_claimed, stand_ins, stranded

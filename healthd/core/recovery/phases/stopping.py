@@ -17,7 +17,7 @@ from healthd.core.phrases import some
 from healthd.core.recovery.actions import StopGang
 from healthd.core.recovery.faults import blames_node, could_not_write, lost_members, node_fault
 from healthd.core.recovery.fence import CLOCKS_DIFFER, fence_pods, has_unread_end
-from healthd.core.recovery.gang import index_of, members, will_not_run
+from healthd.core.recovery.members import index_of, members, will_not_run
 from healthd.core.recovery.nodes.foreign_signs import Effect
 from healthd.core.recovery.nodes.spares import is_ready
 from healthd.core.recovery.planned.growth import left_out_of, room

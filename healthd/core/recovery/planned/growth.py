@@ -16,7 +16,8 @@ from healthd.core.api.model import CauseKind
 from healthd.core.api.names import LABEL_PROBATION
 from healthd.core.api.recoveries import KEPT_LEFT_NODES
 from healthd.core.config import RecoveryPolicy
-from healthd.core.recovery.gang import GangView, Root, members
+from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.members import members
 from healthd.core.recovery.nodes.spares import choose, is_doubtful, is_fit, is_spare, read_claim
 
 

@@ -21,7 +21,8 @@ from healthd.core.api.recoveries import HangSuspect
 from healthd.core.config import RecoveryPolicy
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.straggler_text import sentence_of
-from healthd.core.recovery.gang import GangView, is_terminal, members, with_seats
+from healthd.core.recovery.gang import GangView
+from healthd.core.recovery.members import is_terminal, members, with_seats
 from healthd.core.recovery.nodes.foreign_signs import Effect
 from healthd.core.recovery.nodes.spares import choose, is_doubtful
 

@@ -22,10 +22,11 @@ from healthd.core.api.recoveries import MOST_SUSPECTS
 from healthd.core.config.gangs import HangPolicy, RecoveryPolicy, StragglerMode
 from healthd.core.hang.straggler import LONGEST_REASON, Straggler
 from healthd.core.node.quarantine import repaired_at
-from healthd.core.recovery.gang import GangView, Root, index_of
+from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.hangs.gang_silence import is_whole, ranks
 from healthd.core.recovery.hangs.gang_stragglers import open_stragglers, straggler_mode_of
 from healthd.core.recovery.hangs.pod_reports import began
+from healthd.core.recovery.members import index_of
 
 STANDING = timedelta(minutes=10)
 """How long a rank has been seen to be slow, at least. What comes and goes within minutes is not worth a restart."""

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 from healthd.core.api import LABEL_SPARE, Lease
 from healthd.core.phrases import some
-from healthd.core.recovery.gang import GangView, is_terminal
+from healthd.core.recovery.gang import GangView
+from healthd.core.recovery.members import is_terminal
 from healthd.core.recovery.nodes.spares import choose
 from healthd.core.report.doctor.chart import Chart, Remark, RemarkLevel
 from healthd.core.report.listing.ages import age

@@ -14,10 +14,11 @@ from healthd.core.api.save_stats import Concern
 from healthd.core.checkpoint.precheck import newest_step
 from healthd.core.checkpoint.restart_cost import Stake, at_stake
 from healthd.core.hang.work.straggler_text import effect_of
-from healthd.core.recovery.gang import Root, RootOutcome, given_up_by, left_stopped
+from healthd.core.recovery.gang import Root, RootOutcome
 from healthd.core.recovery.hangs.gang_stragglers import open_stragglers
 from healthd.core.recovery.hangs.silence_record import open_silence
 from healthd.core.recovery.recovery_status import gang_text
+from healthd.core.recovery.root_state import given_up_by, left_stopped
 from healthd.core.report.listing.ages import age
 from healthd.core.report.listing.table import Column
 
