@@ -131,6 +131,7 @@ def _build(module: Module, folder: Path) -> None:
             "build",
             f"-modfile={pins}",
             "-trimpath",
+            f"-tags={','.join(module.tags)}",
             "-ldflags",
             flags,
             "-o",

@@ -10,7 +10,7 @@ from typing import Any
 
 from healthd.clock import SystemClock
 from healthd.cluster.port import Cluster, Conflict, NotFound
-from healthd.core.api import ChosenCheckpoint, Pod
+from healthd.core.api import ChosenCheckpoint, Pod, Recovery
 from healthd.core.recovery.gang import Root, StartHint
 from healthd.core.recovery.members import attempt_of, will_not_run
 from healthd.gangs import ADAPTERS
@@ -113,8 +113,16 @@ class Scenario:
         """Wait until something holds."""
         end = self._clock.now() + LONG
         while not await holds():
-            assert self._clock.now() < end, f"waited {LONG} for {what}"
+            if self._clock.now() > end:
+                raise AssertionError(f"waited {LONG} for {what}: {await self._what_there_is()}")
             await self._clock.sleep(_PAUSE)
+
+    async def _what_there_is(self) -> str:
+        """The gang and its recoveries, for the reader of a failure."""
+        recoveries = (await self.cluster.list(Recovery, namespace=self.namespace)).items
+        said = [f"{each.metadata.name} {each.status.phase}: {each.status.message}" for each in recoveries]
+        pods = [f"{pod.metadata.name} {pod.status.phase} of attempt {attempt_of(pod)}" for pod in await self.pods()]
+        return "; ".join([*(said or ["no recovery"]), *(pods or ["no pod"])])
 
     def _is_mine(self, root: Root, name: str) -> bool:
         return (root.ref.namespace, root.ref.name) == (self.namespace, name)
