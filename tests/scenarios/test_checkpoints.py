@@ -39,6 +39,24 @@ async def test_the_newest_checkpoint_is_taken_though_it_cannot_be_read_for_a_mom
     assert recovery.status.attempts[-1].checkpoint.step == newest.step
 
 
+async def test_after_a_long_outage_of_the_store_the_newest_checkpoint_has_its_moment_too() -> None:
+    scenario = Scenario()
+    await scenario.run_for(minutes=2)
+    newest = max(scenario.store.saved, key=lambda saved: saved.step)
+    scenario.store.outage = "error"
+    scenario.crash(0)
+    await scenario.run_until(Phase.HELD)
+    await scenario.run_for(minutes=10)
+    scenario.store.outage, newest.is_readable = "", False
+    await scenario.run_for(seconds=40)
+    assert "cannot be read: 503" in scenario.recovery().status.message
+
+    newest.is_readable = True
+    recovery = await scenario.run_until(Phase.RECOVERED)
+
+    assert recovery.status.attempts[-1].checkpoint.step == newest.step
+
+
 async def test_a_checkpoint_that_stays_unreadable_costs_two_minutes_and_no_more() -> None:
     scenario = Scenario()
     await scenario.run_for(minutes=2)

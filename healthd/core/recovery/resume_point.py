@@ -164,10 +164,14 @@ def _await_newest(s: Situation, read: CheckpointRead) -> Decision | None:
     credentials that are about to be renewed. To go back costs the work since the older one, so it may wait a little.
     """
     newest = next((refused for refused in read.rejected if refused.unread), None)
-    left = UNREAD_FOR - abs(s.now - began(s, Phase.CHOOSING))  # abs: the clock may have been set back
-    if read.found is None or newest is None or left <= timedelta(0):
+    if read.found is None or newest is None:
         return None
     why = f"{newest.path} is newer than {step_text(read.found)}, which loads, and cannot be read: {newest.reason}"
+    if s.status.phase is Phase.HELD:  # none of them could be read until now: this wait has not begun yet
+        return dataclasses.replace(s.enter(Phase.CHOOSING, why), event="CheckpointsSlow")
+    left = UNREAD_FOR - abs(s.now - began(s, Phase.CHOOSING))  # abs: the clock may have been set back
+    if left <= timedelta(0):
+        return None
     return dataclasses.replace(_await_answer(s, why), recheck=min(left, UNREAD_AGAIN), event="CheckpointsSlow")
 
 
