@@ -8,8 +8,8 @@ version of the root that was read as its precondition: of two controllers one su
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -28,6 +28,16 @@ from healthd.telemetry.events import NORMAL, WARNING, Announce, about_gang
 
 log = structlog.get_logger()
 
+TRY_AGAIN = timedelta(minutes=1)
+"""After a record was refused. Alerts come from it, and a webhook that does not answer is mended some time."""
+
+
+class _RefusedRecord(NamedTuple):
+    """The beginning of a silence that was reported, and when its record was refused last."""
+
+    since: datetime
+    at: datetime
+
 
 class HangReporter:
     """Records silences on roots through *cluster*, and announces them."""
@@ -45,28 +55,34 @@ class HangReporter:
         self._adapters = adapters
         self._policy = policy
         self._announce = announce
-        self._refused: dict[str, datetime] = {}
-        """By uid of the root: the beginning of a silence that was reported, and whose record was refused."""
+        self._refused: dict[str, _RefusedRecord] = {}
+        """By uid of the root."""
 
     async def record(self, seen: Snapshot) -> bool:
         """Record and report what began or ended. True: the root was written. Raises ClusterError."""
         root = seen.root
         record = next_record(seen.view, seen.silence, seen.now)
-        if root is None or record is None or self._refused.get(root.ref.uid) == record.since:
+        if root is None or record is None:
+            return False
+        refused = self._refused.get(root.ref.uid)
+        is_reported = refused is not None and refused.since == record.since
+        if refused is not None and is_reported and refused.at <= seen.now < refused.at + TRY_AGAIN:
             return False
         is_refused = is_written = False
         try:
             is_written = await self._store(root, record)
         except Refused as error:  # such as an older admission policy
-            log.warning("gang.silence_not_stored", gang=root.ref.name, namespace=root.ref.namespace, error=str(error))
-            self._refused[root.ref.uid], is_refused = record.since, True
-        if is_written or is_refused:
+            if not is_reported:
+                name, space = root.ref.name, root.ref.namespace
+                log.warning("gang.silence_not_stored", gang=name, namespace=space, error=str(error))
+            self._refused[root.ref.uid], is_refused = _RefusedRecord(record.since, seen.now), True
+        if (is_written or is_refused) and not is_reported:
             self._report(root, record, seen.silence.doubt if seen.silence else "")
         return is_written
 
     def forget_others(self, uids: Collection[str]) -> None:
         """Forget what is known of gangs that are not in *uids*."""
-        self._refused = {uid: since for uid, since in self._refused.items() if uid in uids}
+        self._refused = {uid: refused for uid, refused in self._refused.items() if uid in uids}
 
     async def _store(self, root: Root, record: Silence) -> bool:
         """False: the root changed since it was read, and the next reconcile sees it. Raises ClusterError."""
