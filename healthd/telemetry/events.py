@@ -133,7 +133,10 @@ class Announcer:
         except (Unavailable, WebhookFailed) as error:
             log.debug("event.waits", error=str(error))
             if again and len(self._queue) < QUEUE:
-                self._queue.appendleft(pending)
+                if isinstance(error, WebhookFailed):  # it may see one namespace alone: the others do not wait for it
+                    self._queue.append(pending)
+                else:
+                    self._queue.appendleft(pending)
                 await self._clock.sleep(RETRY)
             else:
                 self._metrics.events_dropped.inc()

@@ -37,10 +37,14 @@ class Server:
     def __init__(self, clock: ManualClock) -> None:
         self.cluster = EmbeddedCluster.open(None, clock=clock, new_uid=counting_uids())
         self.trouble: Exception | None = None
+        self.dead_webhook_of = ""
+        """A namespace."""
 
     async def create(self, obj: Any) -> Any:
         if self.trouble is not None:
             raise self.trouble
+        if obj.metadata.namespace == self.dead_webhook_of:
+            raise WebhookFailed("failed calling webhook")
         return await self.cluster.create(obj)
 
     async def reported(self) -> list[Occurrence]:
@@ -149,6 +153,21 @@ async def test_what_cannot_be_sent_for_a_while_is_sent_later(
     await announcing.clock.run_for(RETRY)
 
     assert len(await announcing.server.reported()) == 2
+    assert announcing.dropped() == 0
+
+
+async def test_a_webhook_of_one_namespace_keeps_no_event_of_another_one(announcing: RunningAnnouncer) -> None:
+    announcing.server.dead_webhook_of = "default"
+    announcing.announce(2)
+    announcing.announcer(about(a_recovery(namespace="other")), WARNING, "Held", "no spare")
+    await settle()
+    await announcing.clock.run_for(2 * RETRY)
+    assert [event.message for event in await announcing.server.reported()] == ["no spare"]
+
+    announcing.server.dead_webhook_of = ""
+    await announcing.clock.run_for(2 * RETRY)
+
+    assert len(await announcing.server.reported()) == 3
     assert announcing.dropped() == 0
 
 
