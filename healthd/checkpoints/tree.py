@@ -15,7 +15,17 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from types import TracebackType
 
-from healthd.checkpoints.stores.store import Damaged, File, Stamp, StoreEntry, Unstable, Vanished, explain, unreadable
+from healthd.checkpoints.stores.store import (
+    Damaged,
+    File,
+    Stamp,
+    StoreEntry,
+    Unfinished,
+    Unstable,
+    Vanished,
+    explain,
+    unreadable,
+)
 from healthd.checkpoints.stores.urls import Location, store_of
 
 __all__ = [
@@ -25,6 +35,7 @@ __all__ = [
     "Stamp",
     "StoreEntry",
     "Tree",
+    "Unfinished",
     "Unstable",
     "Vanished",
     "explain",

@@ -22,7 +22,8 @@ class Damaged(Exception):
 
         Damaged       exactly these bytes will never load
         └── Unstable  it changed, disappeared or could not be read: another check may give another result
-            └── Vanished  a name listed a moment ago does not exist: check again at once
+            ├── Vanished    a name listed a moment ago does not exist: check again at once
+            └── Unfinished  it was read, and its writer has not noted yet that it is whole
     """
 
 
@@ -30,6 +31,9 @@ class Unstable(Damaged): ...
 
 
 class Vanished(Unstable): ...
+
+
+class Unfinished(Unstable): ...
 
 
 class Stamp(Struct, frozen=True, gc=False):

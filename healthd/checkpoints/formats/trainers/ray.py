@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from healthd.checkpoints.formats.format import Format, VerifyLevel
-from healthd.checkpoints.tree import Damaged, Tree, Unstable, survey
+from healthd.checkpoints.tree import Damaged, Tree, Unfinished, survey
 
 METADATA = ".metadata.json"
 LARGEST_METADATA = 16 << 20
@@ -75,7 +75,7 @@ def _list_beside(tree: Tree) -> bytes | None:
 
 
 def _refuse_unlisted(tree: Tree) -> None:
-    """Raise Unstable, which is not cached: the folder's files do not change when Ray adds the folder to its list."""
+    """Raise Unfinished, which is not cached: the folder's files do not change when Ray adds the folder to its list."""
     raw = _list_beside(tree) if _FOLDER.fullmatch(tree.path.name) else None
     if raw is None:
         return
@@ -84,4 +84,4 @@ def _refuse_unlisted(tree: Tree) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return  # Ray does not resume from it either, so it proves nothing about this folder
     if all(each.checkpoint_dir_name != tree.path.name for each in saved):
-        raise Unstable(f"not in {LIST} beside it, where Ray notes each after its last worker (save not finished)")
+        raise Unfinished(f"not in {LIST} beside it, where Ray notes each after its last worker (save not finished)")

@@ -74,6 +74,7 @@ def test_a_folder_that_ray_has_not_noted_yet_is_not_finished(step: Path) -> None
     a_list(step.parent, "checkpoint_000002")
 
     assert refusal(step).startswith("not in checkpoint_manager_snapshot.json beside it")
+    assert not latest(step.parent).rejected[0].unread, "it was read: no recovery waits for it"
 
 
 def test_a_folder_that_ray_notes_later_holds_from_then_on(step: Path) -> None:
