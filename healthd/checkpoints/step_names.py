@@ -55,8 +55,15 @@ _MOST_PARTS = 10**6
 _WHOLE = re.compile(rf"(?:(?:{'|'.join(_WORDS)})[-_.=]?)?\d{{1,18}}", re.IGNORECASE)
 _BARE = re.compile(_DIGITS)
 _PLAIN = re.compile(r"[A-Za-z0-9_.=+,%@-]+")
-_TIME = re.compile(r"(?<!\d)(20\d\d)-(\d\d)-(\d\d)(?:[-_T](\d\d)-?(\d\d)-?(\d\d))?(?!\d)")
-"""A date, or a time of day with it, as `strftime` writes them into names."""
+_TIME = re.compile(
+    r"(?<!\d)(?<!step)(?<!iter)(?<!step[-_.=])(?<!iter[-_.=])"
+    r"(20\d\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])(?:[-_T](\d\d)-?(\d\d)-?(\d\d))?(?!\d)",
+    re.IGNORECASE,
+)
+"""
+A date, or a time of day with it, as `strftime` writes them into names. After a word for steps, or without such a day in
+the calendar, it is a step and two further numbers, such as `step-2000-08-16` and `ckpt-2000-64-08`.
+"""
 _SHARD = re.compile(r"-of-\d", re.IGNORECASE)
 _ALONE = re.compile(
     r"\.(?:pt|pth|pyth|th|chkpt|bin|ckpt|safetensors|npz|npy|msgpack|keras|(?:weights\.)?h5|hdf5|nemo|ubj|tar|pkl)$",

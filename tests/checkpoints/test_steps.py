@@ -59,6 +59,9 @@ def test_names_of_common_trainers_report_their_step(name: str, step: int) -> Non
         ["checkpoint-500-1795864772.pt", "checkpoint-1000-1795864000.pt"],
         ["model_epoch_9_step_100.pt", "model_epoch_11_step_100.pt"],
         ["step-9-best.pt", "step-100-best.pt"],
+        ["step-1000-08-16.pt", "step-2000-08-16.pt", "step-3000-08-16.pt"],
+        ["ckpt-1000-64-08.pt", "ckpt-2000-64-08.pt", "ckpt-3000-64-08.pt"],
+        ["iter1000-08-16.pt", "iter2000-08-16.pt", "iter3000-08-16.pt"],
     ],
 )
 def test_of_names_with_two_numbers_the_later_save_is_newer(tmp_path: Path, older_first: list[str]) -> None:
