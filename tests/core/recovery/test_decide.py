@@ -1001,6 +1001,23 @@ def test_a_start_of_which_only_some_pods_are_made_is_held_at_its_deadline_and_no
     assert hold_of(record) is Hold.PODS
 
 
+@pytest.mark.parametrize(
+    ("waited", "ended", "is_early"),
+    [(POLICY.confirm_after, [0], False), (MADE_WITHIN / 2, [0], True), (POLICY.confirm_after, [0, 1], True)],
+    ids=["the other one is not made", "it may be made yet", "both are made"],
+)
+def test_a_member_that_gave_up_waiting_for_one_that_is_not_made_says_nothing_of_the_checkpoint(
+    waited: timedelta, ended: list[int], is_early: bool
+) -> None:
+    recovery = in_starting(waited, attempts=[Attempt(number=1, checkpoint=ChosenCheckpoint(path="/step_9", step=9))])
+    pods = tuple(a_restarted(rank, f"node-{rank}", "Failed") for rank in ended)
+
+    record = decided(recovery, a_root(attempt=1), faults=[SOFTWARE], pods=pods).record
+
+    assert record is not None
+    assert (record.phase, record.attempts[0].failed_early) == (Phase.STOPPING, is_early)
+
+
 def test_a_gang_held_for_some_of_its_pods_goes_on_when_all_run() -> None:
     waiting = decided(held_unmade(), a_root(attempt=1), pods=RUNNING[:1]).record
 

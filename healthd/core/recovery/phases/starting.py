@@ -298,13 +298,22 @@ def _is_early(s: Situation) -> bool:
     """
     Whether the fault came while members start and load, or before they ran for `confirm_after`.
 
-    A controller that was away sees the failure late. So the times of the kubelets count, too.
+    A controller that was away sees the failure late. So the times of the kubelets count, too. What members do that wait
+    in vain for others, which are not made, says nothing of the checkpoint.
     """
+    if _lacks_members(s):
+        return False
     if s.status.phase is Phase.STARTING or s.now - (s.status.phase_since or s.now) < s.policy.confirm_after:
         return True
     runs = [_lived(status.state, s.now) for pod in members(s.view) for status in pod.status.container_statuses]
     longest = max((run for run in runs if run is not None), default=None)
     return longest is not None and longest < s.policy.confirm_after
+
+
+def _lacks_members(s: Situation) -> bool:
+    """Whether some of its members are not made yet, long after its start: those that run end by their own time-outs."""
+    is_late = s.status.phase is Phase.HELD or s.now - _started_at(s) >= MADE_WITHIN
+    return s.phase is Phase.STARTING and is_late and len(with_seats(members(s.view), s.root)) < s.root.world
 
 
 def _lived(state: ContainerState, now: datetime) -> timedelta | None:
