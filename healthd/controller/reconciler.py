@@ -409,7 +409,7 @@ class Reconciler:
         if root is None:
             return
         before, now = self._ignored.pop(root.ref.uid, None), self._why_ignored(root)
-        if now is None and not is_recovering and (why := lost_attempt(view)):
+        if now is None and not is_recovering and (why := lost_attempt(root, view.pods)):
             now = _Ignored(INVALID, why)
         if now is None:
             return

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from healthd.core.api import ANNOTATION_ATTEMPT, Recovery
+from healthd.core.api import ANNOTATION_ATTEMPT, Pod, Recovery
 from healthd.core.api.model import Phase
-from healthd.core.recovery.gang import GangView, Root
+from healthd.core.recovery.gang import Root
 from healthd.core.recovery.members import attempt_of, is_terminal
 
 
@@ -24,16 +24,15 @@ def left_stopped(root: Root, recoveries: Collection[str]) -> str:
     )
 
 
-def lost_attempt(view: GangView) -> str:
+def lost_attempt(root: Root, pods: Iterable[Pod]) -> str:
     """
-    Why no pod of a gang that runs is a member of it; empty when that is not so.
+    Why none of the *pods* of a gang that runs is a member of it; empty when that is not so.
 
     healthd alone writes the number of the attempt, to the root first. Where somebody took it away from the root, every
     pod seems to be of an attempt that is yet to come, and no fault of any of them would be seen.
     """
-    root = view.root
-    attempts = [attempt_of(pod) for pod in view.pods if not is_terminal(pod) and not pod.metadata.deletion_timestamp]
-    if root is None or root.suspended or not attempts or min(attempts) <= root.attempt:
+    attempts = [attempt_of(pod) for pod in pods if not is_terminal(pod) and not pod.metadata.deletion_timestamp]
+    if root.suspended or not attempts or min(attempts) <= root.attempt:
         return ""
     return (
         f"{ANNOTATION_ATTEMPT}: it says {root.attempt}, and the pods are of attempt {min(attempts)}: somebody changed "

@@ -18,7 +18,7 @@ from healthd.core.recovery.gang import Root, RootOutcome
 from healthd.core.recovery.hangs.gang_stragglers import open_stragglers
 from healthd.core.recovery.hangs.silence_record import open_silence
 from healthd.core.recovery.recovery_status import gang_text
-from healthd.core.recovery.root_state import given_up_by, left_stopped
+from healthd.core.recovery.root_state import given_up_by, left_stopped, lost_attempt
 from healthd.core.report.listing.ages import age
 from healthd.core.report.listing.table import Column
 
@@ -42,7 +42,7 @@ class GangState(StrEnum):
     """The state of a gang, in the order of a list: first those that need a person."""
 
     INVALID = "invalid"
-    """The object of the gang has an unreadable value: healthd does nothing for it."""
+    """The object of the gang has an unreadable or a wrong value: healthd does nothing for it."""
     HELD = "held"
     """Its recovery waits for something that healthd cannot provide."""
     GAVE_UP = "gave up"
@@ -105,7 +105,8 @@ def gang_row(root: Root, pods: Collection[Pod], recoveries: Sequence[Recovery], 
     active = next((each for each in own if each.status.phase not in ENDED), None)
     live = [pod for pod in pods if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None]
     stake = at_stake(root, now, recoveries)
-    state = state_of(root, active, len(live), own)
+    lost = lost_attempt(root, pods) if active is None and not root.invalid else ""
+    state = GangState.INVALID if lost else state_of(root, active, len(live), own)
     newest = newest_step(root)
     return GangRow(
         namespace=root.ref.namespace,
@@ -121,7 +122,7 @@ def gang_row(root: Root, pods: Collection[Pod], recoveries: Sequence[Recovery], 
         at_stake=stake.lost_ms / 1000 if stake else None,
         attempt=root.attempt,
         recovery=active.metadata.name if active else "",
-        message=_message(root, active, stake, own, now),
+        message=lost or _message(root, active, stake, own, now),
     )
 
 

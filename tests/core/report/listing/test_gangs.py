@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from healthd.core.api import Pod, PodStatus, Recovery
+from healthd.core.api import ANNOTATION_ATTEMPT, Pod, PodStatus, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.api.save_stats import Concern, Save, Saves
 from healthd.core.hang.silence import Silence
@@ -54,6 +54,16 @@ def row(*recoveries: Recovery, running: int = 2, **root: Any) -> GangRow:
 )
 def test_a_gang_has_one_state(found: GangRow, state: GangState) -> None:
     assert found.state is state
+
+
+def test_a_gang_that_lost_its_attempt_needs_a_person_unless_a_recovery_is_at_work() -> None:
+    later = [a_pod("train-0", node="node-0", status=RUNNING, annotations={ANNOTATION_ATTEMPT: "2"})]
+
+    lost = gang_row(a_root(attempt=0), later, [], LATER)
+
+    assert (lost.state, lost.message.partition(":")[0]) == (GangState.INVALID, ANNOTATION_ATTEMPT)
+    assert gang_row(a_root(attempt=2), later, [], LATER).state is not GangState.INVALID
+    assert gang_row(a_root(attempt=1), later, [a_recovery_in(Phase.STARTING)], LATER).state is GangState.RESTARTING
 
 
 def test_a_pod_that_ends_does_not_count_as_running() -> None:
