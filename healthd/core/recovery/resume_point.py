@@ -250,6 +250,8 @@ def _none_loads(root: Root, seen: str, rejected: Sequence[RejectedCheckpoint]) -
     where = root.terms.located(root.options.checkpoint) or "nowhere (no healthd.dev/checkpoint on the gang)"
     if why := why_unread(root, rejected):
         return why
+    if unread := next((refused for refused in rejected if refused.unread), None):
+        return f"no checkpoint at {where} will load now; {unread.path} cannot be read, and may be good: {unread.reason}"
     if rejected:
         return f"no checkpoint at {where} will load; the newest, {rejected[0].path}: {rejected[0].reason}"
     if seen:

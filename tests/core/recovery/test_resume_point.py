@@ -290,6 +290,15 @@ def test_a_checkpoint_that_cannot_be_read_is_no_damaged_one_to_begin_again_witho
     assert again.checkpoint == OLDER
 
 
+def test_a_gang_held_for_what_cannot_be_read_names_that_and_not_the_newest_damaged_one() -> None:
+    torn = RejectedCheckpoint(path="/step_11", step=11, reason="model.pt: torn")
+
+    record = decided(a_recovery_in(Phase.CHOOSING), rejected=(torn, UNREAD)).record
+
+    assert record is not None
+    assert record.message.endswith("/step_9 cannot be read, and may be good: model.pt: 503 Slow Down")
+
+
 @pytest.mark.parametrize("later", ["/right", ""], ids=["another place", "no place"])
 def test_a_place_that_could_not_be_read_is_no_checkpoint_that_has_vanished(later: str) -> None:
     unread = decided(a_recovery_in(Phase.CHOOSING), error="permission denied").record
