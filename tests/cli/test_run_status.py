@@ -101,7 +101,7 @@ def test_a_run_that_hangs_says_so(runs: Path, capsys: pytest.CaptureFixture[str]
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert main(["status", "--name", "llama"]) == 0
         shown = capsys.readouterr().out
-        main(["explain", "llama"])
+        main(shown.splitlines()[-1].partition("healthd ")[2].split())
         headline, title, *_ = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
 
     assert re.search(r"^  hangs        no rank has worked for 3 min \d+ s: ranks 0, 1 sleep$", shown, re.MULTILINE)
@@ -183,7 +183,7 @@ def test_a_run_whose_state_is_elsewhere_has_its_own_name_and_commands_that_find_
     reported = capsys.readouterr().out
     command = reported.splitlines()[-1].partition("healthd ")[2]
     assert reported.startswith("run mine was stopped\n")
-    assert command == f"explain --state {state}"
+    assert command == f"explain mine --state {state}"
     assert main(command.split()) == 0
     assert main(["explain", "nine", "--state", str(state)]) == 2
     assert "runs on this machine: mine" in capsys.readouterr().err

@@ -37,7 +37,7 @@ from healthd.core.report.explain_text import duration
 from healthd.gangs.job import read_job
 from healthd.local.gang import NAMESPACE
 from healthd.local.reports.restarts import main_cause, way_out
-from healthd.local.state.folder import database, option_of, runs_dir
+from healthd.local.state.folder import database, explain_command, option_of, runs_dir
 from healthd.local.state.known_runs import KnownRun, Standing, read_run, why_unreadable, with_way_out
 
 NEEDS_A_PERSON = 3
@@ -202,4 +202,4 @@ def lines(status: RunStatus) -> Iterator[str]:
         yield f"  {slot:<11}  {text}"
     for line in status.next_fault:
         yield f"  next fault   {line}"
-    yield f"  more         healthd explain {option_of(run.name, run.state)}"
+    yield f"  more         {explain_command(run.name, run.state)}"
