@@ -339,6 +339,19 @@ def test_the_wait_at_the_end_of_a_save_that_began_before_the_rhythm_was_known_is
     assert gang.run(60, sleeps) is None
 
 
+@pytest.mark.parametrize("pauses_every", [300, 60])
+def test_ranks_that_write_in_each_step_are_judged_though_a_file_appeared_before_their_first_step(
+    pauses_every: int,
+) -> None:
+    gang = Gang()
+    gang.run(20, reads, saves_at=[19])
+    for _ in range(300 // pauses_every):
+        gang.run(pauses_every - 3, steps(written=1_000_000.0))
+        gang.run(3, evaluates)
+
+    assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
+
+
 def test_after_a_slow_save_a_hang_is_seen_as_before() -> None:
     gang = trained(seconds=300)
     gang.run(90, writes, saves_at=[0])
