@@ -378,11 +378,18 @@ def _all_stopped_working(members: Sequence[MemberRhythm]) -> bool:
 
 def _has_begun(members: Sequence[MemberRhythm]) -> bool:
     """
-    Whether it means anything that members whose rhythm is not known do nothing: half of them at least have begun.
+    Whether it means anything that members whose rhythm is not known do nothing: half of them at least have begun, and
+    the kernel counts how long a main thread runs, so that of one at least it is known.
 
-    One that uses a processor may compute something. So it has to wait for a member that cannot go on.
+    One that uses a processor may compute something, unless it only asks for its peers. Where all do, those may be their
+    steps. So these have to wait for a member that cannot go on.
     """
-    starting = [member for member in members if member.start is not None]
-    has_begun = 2 * sum(member.start.has_begun for member in starting if member.start) >= len(starting)
+    starting = [member.start for member in members if member.start is not None]
+    has_begun = 2 * sum(start.has_begun for start in starting) >= len(starting)
+    is_counted = not starting or any(start.ran for start in starting)
+    if not (has_begun and is_counted):
+        return False
+    asking = sum(start.asks for start in starting)
+    may_compute = any(member.polls and not member.start.asks for member in members if member.start is not None)
     is_sure = any(_cannot_go_on(member.states) for member in members)
-    return has_begun and (is_sure or not any(member.polls for member in starting))
+    return is_sure or not (may_compute or asking == len(members))

@@ -128,7 +128,7 @@ class HangWatch:
             await self._over(now, was_stopped=True)
             return
         if ranks[0].attempt != self._attempt:
-            self._attempt = ranks[0].attempt
+            self._attempt, self._last_save = ranks[0].attempt, self._saved()  # it begins with what was there before
             await self._restart(now)
             await self._over(now, was_stopped=True)
         saved, before = self._saved(), self._last_save

@@ -44,6 +44,11 @@ def waits(_rank: int, at: int, _dice: random.Random) -> Usage:
 polls = uses("R", cpu=1.0, ran=1.0)
 
 
+ASKS = {"cpu": 0.03, "ran": 0.015, "switches": 255, "calls": 370, "read": 3300, "written": 920}
+asks = uses("S", **ASKS)
+"""As the first rank of torch does, while others have not come to its store."""
+
+
 def after(silence: Silence | None) -> timedelta:
     assert silence is not None
     return silence.seen_at - silence.since
@@ -90,6 +95,20 @@ def test_a_start_that_looks_now_and_then_whether_a_peer_has_come_is_reported_onc
 
     reports = [now for before, now in zip([None, *gang.silences], gang.silences, strict=False) if now and not before]
     assert len(reports) == 1
+
+
+def test_a_start_in_which_the_first_rank_asks_for_the_others_is_seen_as_one_in_which_it_sleeps() -> None:
+    assert after(starting(trains_for=0).run(40, asks, waits)) <= timedelta(seconds=30)
+    assert after(starting(trains_for=0).run(40, asks, is_stopped, waits, waits)) <= timedelta(seconds=11)
+
+
+def test_ranks_that_all_ask_each_other_may_make_light_steps() -> None:
+    assert starting().run(120, asks) is None
+
+
+@pytest.mark.parametrize("more", [{"faults": 40}, {"cpu": 0.2}, {"read": 30_000.0}, {"calls": 20}])
+def test_a_rank_that_does_more_than_asking_for_its_peers_may_work(more: dict[str, float]) -> None:
+    assert starting().run(40, uses("S", **ASKS | more), waits, waits, waits) is None
 
 
 def test_a_start_that_goes_on_ends_the_silence_and_makes_no_later_hang_late() -> None:
@@ -157,6 +176,14 @@ def test_one_rank_that_has_not_begun_is_part_of_the_hang_of_the_others() -> None
     gang.run(8, late, loads, loads, loads)
 
     assert gang.run(40, uses("D"), waits, waits, waits)
+
+
+def test_a_rank_that_stopped_before_its_first_sample_is_part_of_the_hang_of_the_others() -> None:
+    gang = Gang(ranks=2, rhythm=GangRhythm(judges_starts=True))
+    gang.run(1, uses(cpu=0.04, ran=0.04))
+    gang.run(8, uses(), loads)
+
+    assert after(gang.run(40, uses(), waits)) <= timedelta(seconds=30)
 
 
 def test_members_of_which_no_main_thread_is_known_are_not_judged() -> None:

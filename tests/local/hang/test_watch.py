@@ -54,6 +54,8 @@ class Run:
         self.works = True
         self.work = Usage(cpu=0.4, switches=40, faults=50, calls=5, written=100)
         """What a rank uses in a second in which it works."""
+        self.saved = 0
+        """When the folder of checkpoints was last seen to change."""
         self.closed = 0
         self.wakes = 0
         self.reported: list[Silence] = []
@@ -77,7 +79,7 @@ class Run:
             self.policy,
             self.clock,
             running=lambda: self.ranks,
-            saved=lambda: 0,
+            saved=lambda: self.saved,
             report=self._report,
             locate=self._locate,
             wake=self._wake,
@@ -140,6 +142,16 @@ async def hung(policy: HangPolicy | None = None, *, answers: bool = True) -> Run
     run.works = False
     await run.go_on(30)
     return run
+
+
+async def test_a_folder_of_checkpoints_that_is_first_looked_at_when_the_ranks_start_is_no_save() -> None:
+    run = Run()
+    run.saved, run.work = 7, run.work._replace(ran=0.3)
+    await run.go_on(2)
+    run.works = False
+    await run.go_on(31)
+
+    assert [silence.is_start for silence in run.reported] == [True]
 
 
 async def test_a_silence_is_reported_once_and_the_controller_wakes() -> None:
