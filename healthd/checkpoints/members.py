@@ -26,6 +26,8 @@ _RANK = re.compile(r"rank[-_]?\d{1,6}(?:_\d{1,6})*|(?:(?<=/)|^)shard-\d{5}-(?=mo
 
 _SINGLE_FILES = frozenset({"torch_zip", "safetensors"})
 """The formats in which no file says which others there are. Trainers written by hand use them."""
+_INDEX = ".index.json"
+"""Which shard has which tensor. It is written last, and a trainer that reads by it finds no model without it."""
 _MODEL = re.compile(r"(?:pytorch_)?(?:model|weights)\.\w+", re.IGNORECASE)
 
 
@@ -77,9 +79,9 @@ def lost_file(tree: Tree, format: str, before: Sequence[Candidate]) -> str:  # n
     Why a step of files that say nothing of each other is not finished, compared with the steps *before* it. Empty if it
     is.
 
-    Only a model and the state of its optimizer are missed, and only where both steps before have them: a trainer may
-    save a best model now and then, or the optimizer every n-th time. One that leaves it out from now on is believed at
-    its next step.
+    Only a model, the index of its shards and the state of its optimizer are missed, and only where both steps before
+    have them: a trainer may save a best model now and then, or the optimizer every n-th time. One that leaves it out
+    from now on is believed at its next step.
     """
     if format not in _SINGLE_FILES:
         return ""
@@ -97,5 +99,8 @@ def lost_file(tree: Tree, format: str, before: Sequence[Candidate]) -> str:  # n
 
 def _needed(tree: Tree) -> Mapping[str, str]:
     """The files that a trainer goes on from, by their names without numbers."""
-    names = [name for name in tree.entries if is_state(filename_of(name)) or _MODEL.fullmatch(filename_of(name))]
-    return {number_free(name): name for name in names}
+    return {number_free(name): name for name in tree.entries if _is_needed(filename_of(name))}
+
+
+def _is_needed(filename: str) -> bool:
+    return is_state(filename) or _MODEL.fullmatch(filename) is not None or filename.endswith(_INDEX)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from healthd.checkpoints.latest import latest
-from tests.checkpoints.builders import torch_zip_bytes
+from tests.checkpoints.builders import a_sharded_step, torch_zip_bytes
 
 LAYOUTS = [
     pytest.param("step_{step}/model_rank{rank}.pt", "", id="files of ranks in folders"),
@@ -87,6 +87,18 @@ def test_a_model_is_refused_without_the_optimizer_that_both_steps_before_have(
     assert answer.found is not None
     assert answer.found.step == 10
     assert "which both steps before have" in answer.rejected[0].reason
+
+
+def test_shards_are_refused_without_the_index_that_both_steps_before_have(tmp_path: Path) -> None:
+    for step in (9, 10):
+        a_sharded_step(tmp_path, step)
+    a_sharded_step(tmp_path, 11, index=False)
+
+    answer = latest(tmp_path)
+
+    assert answer.found is not None
+    assert answer.found.step == 10
+    assert "model.safetensors.index.json" in answer.rejected[0].reason
 
 
 @pytest.mark.parametrize(("model", "optimizer"), FILES)
