@@ -201,7 +201,8 @@ def verify(
     except Exception as error:
         if isinstance(error, RuntimeError) and "new thread" in str(error):
             raise MemoryError(str(error)) from error  # there was no memory for its stack
-        return _rejected(candidate, f"could not be verified, a fault of healthd: {type(error).__name__}: {error}")
+        why = f"could not be verified, a fault of healthd: {type(error).__name__}: {error}"
+        return _rejected(candidate, why, unread=True)  # it may be good, so nothing may start fresh instead
     incomplete = proof.reason or fewer(proof.members, [wanted] if wanted else formats, before)
     if reason := incomplete or lost_file(tree, proof.format, before):
         return _rejected(candidate, reason)

@@ -327,6 +327,7 @@ def test_a_fault_of_a_format_is_a_refusal(tmp_path: Path) -> None:
 
     assert isinstance(outcome, Rejected)
     assert "a fault of healthd: ZeroDivisionError" in outcome.reason
+    assert outcome.unread
 
 
 def test_the_cache_spares_the_second_reading(tmp_path: Path) -> None:
