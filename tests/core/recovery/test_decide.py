@@ -952,7 +952,7 @@ def test_a_start_whose_pods_its_controller_makes_late_says_so_and_waits() -> Non
     assert decision.recheck == MADE_WITHIN
 
 
-NONE_MADE = "nothing makes its members: Job train has made none of 2 since its start; its Events say why"
+NONE_MADE = "its members are not all made: Job train has made none of 2 since its start; its Events say why"
 
 
 def in_starting(waited: timedelta, **more: Any) -> Recovery:
