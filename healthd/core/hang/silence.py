@@ -183,18 +183,21 @@ class GangRhythm:
         """
         A gang that saves works, whatever its members show. A silence that began with the save was the save.
 
-        Any other, and one that goes on after it, shows that their levels have changed: they are learned anew.
+        Any other that seemed a hang, and one that goes on after it, shows that their levels have changed: they are
+        learned anew. A shorter one is a pause, as an evaluation before the save is.
         """
         if self._quiet < SHORTEST.total_seconds():
             return
         was_the_save = self._save_began is not None and not self._save_seems_over
-        if was_the_save:
-            self._pauses.append(_Pause(self._quiet, of_save=True, polled=self._polled))
+        has_changed = not was_the_save and (self._present is not None or self._save_seems_over)
+        allows_more = was_the_save or PAUSE_FACTOR * self._quiet > self.least_allowed
+        if allows_more and not (has_changed or self._is_start):
+            self._pauses.append(_Pause(self._quiet, of_save=was_the_save, polled=self._polled))
         for member in self.members.values():
-            if was_the_save:
-                member.quiet = 0.0
-            else:
+            if has_changed:
                 member.forget_rhythm()
+            else:
+                member.quiet = 0.0
         self._quiet, self._save_seems_over = 0.0, was_the_save
 
     def _doubt_idle_members(self, at: datetime) -> None:

@@ -407,6 +407,16 @@ def lightly(_rank: int, at: int, _dice: random.Random) -> Usage:
     return Usage(cpu=0.002, switches=2, calls=at % 2, states="S")
 
 
+def test_a_rank_that_does_not_come_back_from_an_evaluation_after_which_the_first_one_saves_is_seen() -> None:
+    gang = trained()
+    for _ in range(4):
+        gang.run(11, sleeps)
+        gang.run(30, steps(), saves_at=[0])
+    gang.run(11, sleeps)
+
+    assert after(gang.run(90, sleeps, saves_at=[0])) <= timedelta(seconds=75)
+
+
 def test_a_rank_that_seems_idle_from_save_to_save_is_learned_anew() -> None:
     """Its start used so much more that its steps look silent beside it: then only rank 0 shows that the gang works."""
     gang = Gang()
