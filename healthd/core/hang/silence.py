@@ -190,8 +190,8 @@ class GangRhythm:
             return
         was_the_save = self._save_began is not None and not self._save_seems_over
         has_changed = not was_the_save and (self._present is not None or self._save_seems_over)
-        allows_more = was_the_save or PAUSE_FACTOR * self._quiet > self.least_allowed
-        if allows_more and not (has_changed or self._is_start):
+        is_pause = not (has_changed or self._is_start) and PAUSE_FACTOR * self._quiet > self.least_allowed
+        if was_the_save or is_pause:
             self._pauses.append(_Pause(self._quiet, of_save=was_the_save, polled=self._polled))
         for member in self.members.values():
             if has_changed:
