@@ -37,7 +37,10 @@ PAUSE_FACTOR = 2
 KEPT_PAUSES = 8
 """Of those that allow more than the rhythm does: what is in each long step would displace what comes once an hour."""
 SAVES_KNOWN = 2
-"""Saves that the gang came back from, before a silence that begins with a save is judged."""
+"""Saves that the gang came back from, before a silence that begins with a save is judged by them."""
+FIRST_SAVES = timedelta(minutes=5)
+"""For how long such a silence lasts at least before it is reported, while fewer are known. The first save of a job to a
+dead file server looks like a slow one, so work before it is no reason for a restart."""
 BACK_AFTER = timedelta(seconds=1)
 """A member that works later than this after a save was seen is back from it: a sample may show both."""
 LONG = timedelta(minutes=5)
@@ -270,18 +273,20 @@ class GangRhythm:
         since = self.silent_since
         if since is None:
             return None
-        if self._save_began is not None and self._saves_known < SAVES_KNOWN:
-            return None  # it may be a save, and too few are known
+        may_be_save = self._save_began is not None
+        is_first_save = may_be_save and self._saves_known < SAVES_KNOWN
         allowed = self.least_allowed
         if not self._cannot_go_on:
-            allowed = self._allowed(of_save=self._save_began is not None, polled=self._polled)
+            allowed = self._allowed(of_save=may_be_save, polled=self._polled)
+        if is_first_save:
+            allowed = max(allowed, FIRST_SAVES.total_seconds())
         if self._quiet < allowed:
             return None
         silent = tuple(
             SilentMember(rank=rank, state=member.state, last_active=member.last_active, states=member.states)
             for rank, member in members.items()
         )
-        worked = min(member.worked for member in members.values())
+        worked = 0.0 if is_first_save else min(member.worked for member in members.values())
         return Silence(
             since=since,
             seen_at=at,

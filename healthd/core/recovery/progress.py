@@ -120,6 +120,8 @@ def too_little_work(silence: Silence, policy: HangPolicy) -> str:
         return ""
     if silence.worked is None:
         return "an agent does not say for how long its ranks worked before; is it older?"
+    if not silence.worked:
+        return "no work before it counts: it began with one of the first saves, or soon after a start or a long pause"
     floor, is_named = policy.floor.total_seconds(), _is_named(silence)
     seen = f"its ranks worked for {silence.worked:.0f} s since their rhythm is known"
     if silence.worked < floor:

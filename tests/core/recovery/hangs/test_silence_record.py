@@ -190,6 +190,7 @@ SEEN, SINCE = "its ranks worked for", "since their rhythm is known"
             7199.0,
             f"{SEEN} 7199 s {SINCE}, less than 7200 s (12 times hang.floor), unless two witnesses name a rank",
         ),
+        (0.0, "no work before it counts: it began with one of the first saves, or soon after a start or a long pause"),
         (None, "an agent does not say for how long its ranks worked before; is it older?"),
     ],
 )
