@@ -8,8 +8,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-import yaml
-
+from tests import quick_yaml
 from tests.deploy.manifests import DEPLOY
 from tests.lab.api import Json
 from tests.lab.build import binaries
@@ -39,7 +38,7 @@ def kustomized(folder: Path = DEPLOY) -> Named:
     """What `kubectl apply -k` makes of a folder, without the namespace that it gives to admission policies."""
     command = [*binaries().kubectl, "kustomize", str(folder)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    made = named(each for each in yaml.safe_load_all(text) if each)
+    made = named(each for each in quick_yaml.load_all(text) if each)
     for key, each in made.items():
         if "AdmissionPolicy" in each["kind"]:
             each["metadata"].pop("namespace", None)

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tests import quick_yaml
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -22,7 +22,7 @@ def all_of(path: Path) -> list[Manifest]:
 
 @cache
 def _read(text: str) -> list[Manifest]:
-    return [manifest for manifest in yaml.safe_load_all(text) if manifest]
+    return [manifest for manifest in quick_yaml.load_all(text) if manifest]
 
 
 def shipped() -> list[Manifest]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import quick_yaml
 from tests.deploy.kustomized import rendered as rendered_for
 from tests.deploy.kustomized import with_component
 from tests.deploy.manifests import DEPLOY, ROOT
@@ -27,7 +28,7 @@ MONITORING = "monitoring.coreos.com/v1"
 COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
 
 
-@pytest.fixture(params=[*OVERLAYS, *COMPONENTS], ids=lambda what: getattr(what, "name", what))
+@pytest.fixture(scope="module", params=[*OVERLAYS, *COMPONENTS], ids=lambda what: getattr(what, "name", what))
 def rendered(request: pytest.FixtureRequest, control_plane: ControlPlane) -> str:
     """
     What a person would apply: the base, an overlay, or an overlay of theirs with one of our components.
@@ -37,21 +38,21 @@ def rendered(request: pytest.FixtureRequest, control_plane: ControlPlane) -> str
     if isinstance(request.param, Path):
         return rendered_for(control_plane, request.param)
     text = rendered_for(control_plane, component=request.param)
-    known = [one for one in yaml.safe_load_all(text) if one and one["apiVersion"] != MONITORING]
-    return yaml.safe_dump_all(known)
+    known = [one for one in quick_yaml.load_all(text) if one and one["apiVersion"] != MONITORING]
+    return quick_yaml.dump_all(known)
 
 
 def test_an_overlay_sets_the_links_to_runbooks_and_the_label_of_the_operator_as_the_page_says(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     page = (ROOT / "docs" / "monitoring" / "README.md").read_text()
-    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    blocks = [quick_yaml.load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
     wanted = [block for block in blocks if {"patches", "configMapGenerator"} & set(block)]
     own = with_component("monitoring", tmp_path)
-    lines = yaml.safe_load((own / "kustomization.yaml").read_text())
+    lines = quick_yaml.load((own / "kustomization.yaml").read_text())
     (own / "kustomization.yaml").write_text(yaml.safe_dump(lines | wanted[0] | wanted[1]))
 
-    made = [one for one in yaml.safe_load_all(control_plane.kubectl("kustomize", str(own))) if one]
+    made = [one for one in quick_yaml.load_all(control_plane.kubectl("kustomize", str(own))) if one]
     watched = [one for one in made if one["apiVersion"] == MONITORING]
     (rules,) = (one for one in watched if one["kind"] == "PrometheusRule")
     alerts = [rule for group in rules["spec"]["groups"] for rule in group["rules"] if "alert" in rule]
@@ -86,7 +87,7 @@ def test_kubeconform_knows_every_field(
         check=False,
     )
 
-    count = sum(1 for one in yaml.safe_load_all(rendered) if one)
+    count = sum(1 for one in quick_yaml.load_all(rendered) if one)
     assert done.returncode == 0, done.stdout
     assert f"Valid: {count}, Invalid: 0, Errors: 0, Skipped: 0" in done.stdout
 
@@ -110,7 +111,7 @@ def test_kubeconform_finds_a_field_that_is_misspelt(
 
 
 def test_the_api_server_accepts_everything_as_it_is_written(rendered: str, installed: ControlPlane) -> None:
-    for one in yaml.safe_load_all(rendered):
+    for one in quick_yaml.load_all(rendered):
         if one and one["kind"] == "Namespace":  # a dry run makes none, and refuses what would be in it
             installed.ensure_namespace(one["metadata"]["name"])
 
@@ -118,11 +119,11 @@ def test_the_api_server_accepts_everything_as_it_is_written(rendered: str, insta
         "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", input=rendered
     )
 
-    assert len(answer.splitlines()) == sum(1 for one in yaml.safe_load_all(rendered) if one)
+    assert len(answer.splitlines()) == sum(1 for one in quick_yaml.load_all(rendered) if one)
 
 
 def test_a_pod_that_verifies_may_run_the_image_of_the_controller(rendered: str) -> None:
-    objects = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(rendered) if one}
+    objects = {(one["kind"], one["metadata"]["name"]): one for one in quick_yaml.load_all(rendered) if one}
     (container,) = objects["Deployment", "healthd-controller"]["spec"]["template"]["spec"]["containers"]
     rules = objects["ClusterRole", "healthd-controller-verifier"]["rules"]
 

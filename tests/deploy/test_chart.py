@@ -11,6 +11,7 @@ import yaml
 
 from healthd import __version__
 from healthd.cli.configuration.reading import load
+from tests import quick_yaml
 from tests.deploy.chart import kustomized, named, without_policy
 from tests.deploy.config_keys import FILE, as_yaml
 from tests.deploy.manifests import DEPLOY, ROOT, all_of
@@ -117,7 +118,7 @@ def test_the_example_for_helm_is_that_for_kustomize(helm_4: Helm, tmp_path: Path
     example = ROOT / "examples" / "kubernetes" / "my-cluster"
     (tmp_path / "deploy").symlink_to(DEPLOY)
     shutil.copytree(example, tmp_path / "my-cluster")
-    values = yaml.safe_load((example / "values.yaml").read_text())
+    values = quick_yaml.load((example / "values.yaml").read_text())
 
     ours = without_policy(made_with(helm_4, **values))
     theirs = kustomized(tmp_path / "my-cluster")
@@ -249,7 +250,7 @@ def test_a_value_never_becomes_more_than_a_text(helm: Helm) -> None:
     (config,) = [each for (kind, _), each in made.items() if kind == "ConfigMap"]
     (container,) = controller_of(made)["containers"]
 
-    assert yaml.safe_load(config["data"]["healthd.yaml"])["alerts"]["teams"] == teams
+    assert quick_yaml.load(config["data"]["healthd.yaml"])["alerts"]["teams"] == teams
     assert container["env"][2:] == env
     assert len(made) == len(kustomized())
 

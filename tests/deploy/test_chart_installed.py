@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from healthd.cluster.crds import definitions
+from tests import quick_yaml
 from tests.deploy.chart import kustomized, named
 from tests.deploy.conftest import await_kinds
 from tests.deploy.kinds import define
@@ -154,11 +154,11 @@ def test_an_uninstallation_leaves_what_was_recorded_and_a_new_installation_finds
 def older(folder: Path) -> Path:
     """The chart of a former version, which did not count lost records."""
     shutil.copytree(DEPLOY, folder)
-    crds = [each for each in yaml.safe_load_all((folder / "crds.yaml").read_text()) if each]
+    crds = [each for each in quick_yaml.load_all((folder / "crds.yaml").read_text()) if each]
     (kind,) = [each for each in crds if each["metadata"]["name"] == "nodehealths.healthd.dev"]
     del kind["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["lostRecords"]
     kind["spec"]["versions"][0].pop("additionalPrinterColumns", None)
-    (folder / "crds.yaml").write_text(yaml.safe_dump_all(crds))
+    (folder / "crds.yaml").write_text(quick_yaml.dump_all(crds))
     return folder
 
 
@@ -243,7 +243,7 @@ def test_a_component_is_added_and_taken_away_by_an_upgrade(helm: Helm, cluster: 
     upgrade(helm, components=[])
 
     assert not cluster.has(binding)
-    assert set(named(yaml.safe_load_all(helm.run("get", "manifest", "healthd", *HERE)))) > {
+    assert set(named(quick_yaml.load_all(helm.run("get", "manifest", "healthd", *HERE)))) > {
         ("Deployment", "healthd-controller")
     }
     assert json.loads(helm.run("list", *HERE, "-o", "json"))[0]["status"] == "deployed"

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
-import yaml
 
 from healthd.core.api import LABEL_GANG, LABEL_RESTARTED
+from tests import quick_yaml
 from tests.deploy.conftest import await_kinds
 from tests.deploy.gang_pods import env_of
 from tests.deploy.kinds import KINDS as DESCRIBED
@@ -60,7 +60,7 @@ class Part(NamedTuple):
 @pytest.fixture(scope="module")
 def parts(installed: ControlPlane) -> list[Part]:
     """All that `kubectl apply -k deploy/` makes."""
-    manifests = [each for each in yaml.safe_load_all(installed.kubectl("kustomize", str(DEPLOY))) if each]
+    manifests = [each for each in quick_yaml.load_all(installed.kubectl("kustomize", str(DEPLOY))) if each]
     return [Part(path_of(installed, manifest), manifest) for manifest in manifests]
 
 

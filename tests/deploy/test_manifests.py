@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from healthd.agent.pod_witness import SOCKET
 from healthd.cli.configuration.reading import load
 from healthd.core.config import Config
 from healthd.probes.host_root import HostRoot
 from healthd.telemetry.address import is_loopback
+from tests import quick_yaml
 from tests.deploy.manifests import DEPLOY, all_of, component, containers, of_kind, pod_specs, shipped
 
 UNPRIVILEGED = sorted(set(containers()) - {"opener"})
@@ -158,7 +158,7 @@ def test_the_live_page_is_reached_by_a_port_forward_alone() -> None:
 def test_the_component_of_the_page_opens_its_port_to_one_namespace_and_to_no_one_else() -> None:
     made = {one["kind"]: one for one in component("page")}
     (page,) = all_of(DEPLOY / "components" / "page" / "kustomization.yaml")
-    (added,) = yaml.safe_load(page["patches"][0]["patch"])
+    (added,) = quick_yaml.load(page["patches"][0]["patch"])
     (rule,) = made["NetworkPolicy"]["spec"]["ingress"]
     pods = of_kind("Deployment")["healthd-controller"]["spec"]["template"]["metadata"]["labels"]
 
@@ -198,7 +198,7 @@ def test_the_component_for_evidence_of_hangs_listens_where_the_agent_asks_and_se
     (kustomization,) = all_of(DEPLOY / "components" / "hang-evidence" / "kustomization.yaml")
     (daemonset,) = [one for one in component("hang-evidence") if one["kind"] == "DaemonSet"]
     (container,) = daemonset["spec"]["template"]["spec"]["containers"]
-    added = [one["value"] for patch in kustomization["patches"] for one in yaml.safe_load(patch["patch"])]
+    added = [one["value"] for patch in kustomization["patches"] for one in quick_yaml.load(patch["patch"])]
     user = containers()["agent"]["securityContext"]["runAsUser"]
 
     assert container["command"][-3:] == [SOCKET, str(user), "/host/sys/fs/cgroup"]

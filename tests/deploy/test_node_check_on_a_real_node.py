@@ -22,6 +22,7 @@ from healthd.core.api import ANNOTATION_QUARANTINE, ANNOTATION_REPAIRED, TAINT_Q
 from healthd.core.api.names import LABEL_PROBATION
 from healthd.core.node.check_pods import NAMESPACE
 from healthd.core.remediation.check_summary import CheckSummary
+from tests import quick_yaml
 from tests.deploy.accounts import SYSTEM
 from tests.deploy.gpu_runtime import HANDLER, RUNTIME_CLASS, GpuRuntime
 from tests.deploy.manifests import DEPLOY, ROOT
@@ -216,7 +217,7 @@ def overlay(folder: Path) -> Path:
     (folder / "components").symlink_to(DEPLOY / "components")
     own = folder / "own"
     own.mkdir()
-    usual = yaml.safe_load((_INSTALLATION / "healthd.yaml").read_text())
+    usual = quick_yaml.load((_INSTALLATION / "healthd.yaml").read_text())
     rule = {"apiGroups": ["healthd.dev"], "resources": ["nodemarks"], "resourceNames": [ASKED], "verbs": ["write"]}
     api, kind = "rbac.authorization.k8s.io", "ClusterRole"
     account = {"kind": "ServiceAccount", "name": "healthd-controller", "namespace": SYSTEM}
@@ -237,7 +238,7 @@ def overlay(folder: Path) -> Path:
     }
     for name, content in {**files, "kustomization.yaml": lines}.items():
         (own / name).write_text(yaml.safe_dump(content))
-    (own / "rights.yaml").write_text(yaml.safe_dump_all([role, binding]))
+    (own / "rights.yaml").write_text(quick_yaml.dump_all([role, binding]))
     return own
 
 

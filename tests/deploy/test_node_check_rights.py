@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 
 from healthd.core.api import to_wire
 from healthd.core.config.remediation import RemediationPolicy
 from healthd.core.node.check_pods import NAMESPACE
 from healthd.core.remediation.node_check import CheckOrder, check_pod
+from tests import quick_yaml
 from tests.builders import a_node
 from tests.deploy.accounts import Request, answer, token_of_controller
 from tests.deploy.manifests import DEPLOY, all_of, component, of_kind
@@ -57,7 +57,7 @@ def patch_of_the_base() -> list[Json]:
     """What the component changes of the policy that is about all pods."""
     (kustomization,) = all_of(FOLDER / "kustomization.yaml")
     (patch,) = kustomization["patches"]
-    operations: list[Json] = yaml.safe_load(patch["patch"])
+    operations: list[Json] = quick_yaml.load(patch["patch"])
     return operations
 
 

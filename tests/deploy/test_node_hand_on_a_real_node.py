@@ -20,6 +20,7 @@ from healthd.clock import SystemClock
 from healthd.core.api import ANNOTATION_QUARANTINE
 from healthd.core.api.names import LABEL_NODE_HAND
 from healthd.probes.klog.record import DRIFT
+from tests import quick_yaml
 from tests.deploy.accounts import SYSTEM
 from tests.deploy.manifests import DEPLOY, ROOT
 from tests.kernel_log import Unwritable, kernel_log
@@ -201,7 +202,7 @@ def overlay(folder: Path) -> Path:
     (folder / "components").symlink_to(DEPLOY / "components")
     own = folder / "own"
     own.mkdir()
-    usual = yaml.safe_load((_INSTALLATION / "healthd.yaml").read_text())
+    usual = quick_yaml.load((_INSTALLATION / "healthd.yaml").read_text())
     lines = {
         "resources": ["../ours"],
         "components": ["../components/remediation", "../components/node-hands"],

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 
 from healthd.core.api import ANNOTATION_QUARANTINE, TAINT_QUARANTINED, to_wire
 from healthd.core.api.names import ANNOTATION_REQUEST, LABEL_NODE_HAND
@@ -15,6 +14,7 @@ from healthd.core.api.remediations import RungAttempt
 from healthd.core.remediation.hands.placeholders import facts_of
 from healthd.core.remediation.hands.requests import labels_left, labels_missing, request_of
 from healthd.core.remediation.hands.shipped import shipped_hands
+from tests import quick_yaml
 from tests.builders import a_node
 from tests.deploy.accounts import Request, answer, token_of_controller
 from tests.deploy.manifests import DEPLOY, all_of, component, of_kind
@@ -63,7 +63,7 @@ def patch_of_the_base() -> list[Json]:
     """What the component changes of the policy that is about all pods."""
     (kustomization,) = all_of(FOLDER / "kustomization.yaml")
     (patch,) = kustomization["patches"]
-    operations: list[Json] = yaml.safe_load(patch["patch"])
+    operations: list[Json] = quick_yaml.load(patch["patch"])
     return operations
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tests import quick_yaml
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "kubernetes"
@@ -40,7 +40,7 @@ class Page:
 
     def fragments(self, first_line: str) -> list[dict[str, Any]]:
         """The blocks of YAML with this comment as their first line."""
-        return [yaml.safe_load(text) for text in self.blocks("yaml") if text.startswith(f"# {first_line}\n")]
+        return [quick_yaml.load(text) for text in self.blocks("yaml") if text.startswith(f"# {first_line}\n")]
 
     def commands(self) -> list[str]:
         """What a person types after a dollar."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import yaml
-
 from healthd.alerts.registry import HTTP_SINKS
 from healthd.alerts.sinks.apprise import Apprise
 from healthd.alerts.sinks.webhook import schema, signature
 from healthd.cli.configuration.reading import parse
 from healthd.core.config.alerts import SinkKind
+from tests import quick_yaml
 from tests.docs.page import ROOT
 
 PAGE = (ROOT / "docs" / "monitoring" / "alert-services.md").read_text()
@@ -33,7 +32,7 @@ def test_every_kind_is_set_up_in_five_steps() -> None:
 
 def test_the_example_of_a_configuration_is_taken() -> None:
     [example] = re.findall(r"```yaml\n(alerts:.*?)```", PAGE, re.DOTALL)
-    loaded: dict[str, Any] = yaml.safe_load(example)
+    loaded: dict[str, Any] = quick_yaml.load(example)
 
     assert parse(example.encode(), "page").alerts.sinks[0].urls == tuple(loaded["alerts"]["sinks"][0]["urls"])
 
@@ -54,12 +53,12 @@ def test_the_example_of_a_receiver_knows_what_healthd_signs() -> None:
 
 def test_the_patch_fits_the_controller() -> None:
     [example] = re.findall(r"```yaml\n# my-cluster/kustomization.yaml\n(.*?)```", PAGE, re.DOTALL)
-    manifests = [each for each in yaml.safe_load_all((ROOT / "deploy" / "controller.yaml").read_text()) if each]
+    manifests = [each for each in quick_yaml.load_all((ROOT / "deploy" / "controller.yaml").read_text()) if each]
     [deployment] = [each for each in manifests if each["kind"] == "Deployment"]
-    [patch] = yaml.safe_load(example)["patches"]
+    [patch] = quick_yaml.load(example)["patches"]
 
     assert patch["target"]["name"] == deployment["metadata"]["name"]
-    for step in yaml.safe_load(patch["patch"]):
+    for step in quick_yaml.load(patch["patch"]):
         *parents, last = step["path"].strip("/").split("/")
         place = deployment
         for name in parents:
@@ -70,11 +69,11 @@ def test_the_patch_fits_the_controller() -> None:
 
 def test_the_network_policy_is_about_the_controller() -> None:
     [example] = re.findall(r"```yaml\n# my-cluster/alerts-network.yaml\n(.*?)```", PAGE, re.DOTALL)
-    manifests = [each for each in yaml.safe_load_all((ROOT / "deploy" / "controller.yaml").read_text()) if each]
+    manifests = [each for each in quick_yaml.load_all((ROOT / "deploy" / "controller.yaml").read_text()) if each]
     [deployment] = [each for each in manifests if each["kind"] == "Deployment"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
 
-    assert yaml.safe_load(example)["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert quick_yaml.load(example)["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
 
 
 def test_the_schema_is_that_of_the_code() -> None:

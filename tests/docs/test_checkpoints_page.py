@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from healthd.core.api.save_stats import Concern
+from tests import quick_yaml
 from tests.checkpoints.builders import safetensors_bytes
 from tests.docs.page import ROOT
 from tests.lab.control_plane import ControlPlane
@@ -32,7 +32,7 @@ def test_the_job_that_verifies_by_itself_is_taken_as_it_stands(control_plane: Co
 
 def at_start(folder: Path) -> tuple[int, dict[str, Any]]:
     """The exit code of its init container for a *folder* of checkpoints, and what the trainer finds."""
-    (first,) = yaml.safe_load(JOB)["spec"]["template"]["spec"]["initContainers"]
+    (first,) = quick_yaml.load(JOB)["spec"]["template"]["spec"]["initContainers"]
     answer = folder.parent / "checkpoint.json"
     named = {each["name"] for each in first["env"]}
     assert named == {"RUN", "ANSWER"}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-import yaml
-
+from tests import quick_yaml
 from tests.docs.page import ROOT
 
-HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+HOOKS = quick_yaml.load((ROOT / ".pre-commit-config.yaml").read_text())
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 TARGETS = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 

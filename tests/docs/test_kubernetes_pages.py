@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from healthd.checkpoints.latest import latest
 from healthd.cli.main import COMMANDS
 from healthd.core import api
 from healthd.core.recovery.nodes.foreign_signs import known_rows
+from tests import quick_yaml
 from tests.docs.page import KUBERNETES_PAGES, ROOT, manifests
 
 TEXTS = [*(page.text for page in KUBERNETES_PAGES), *manifests().values()]
@@ -57,7 +57,7 @@ def test_what_they_quote_of_a_manifest_stands_there() -> None:
 @pytest.fixture
 def trainer(tmp_path: Path) -> Path:
     """The training program of the examples, without its pauses."""
-    program = next(yaml.safe_load_all(manifests()["trainer.yaml"]))["data"]["train.py"]
+    program = next(quick_yaml.load_all(manifests()["trainer.yaml"]))["data"]["train.py"]
     path = tmp_path / "train.py"
     path.write_text(program.replace("time.sleep(1)", "pass"))
     return path

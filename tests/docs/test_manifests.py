@@ -11,6 +11,7 @@ import yaml
 
 from healthd.cli.commands.cluster.doctor import parse_target, read_chart
 from healthd.core.report.doctor import HintPolicy, RemarkLevel, examine
+from tests import quick_yaml
 from tests.docs.page import MY_CLUSTER, ROOT, kubernetes_page, manifests
 from tests.lab.control_plane import ControlPlane
 from tests.lab.fleet import connected
@@ -120,8 +121,8 @@ def render(control_plane: ControlPlane, folder: Path, own: dict[str, Any]) -> li
     (folder / "deploy").symlink_to(ROOT / "deploy")
     copy = folder / "my-cluster"
     copy.mkdir()
-    kustomization = yaml.safe_load(MY_CLUSTER.read_text())
+    kustomization = quick_yaml.load(MY_CLUSTER.read_text())
     lists = {key: [*kustomization.get(key, []), *value] for key, value in own.items()}
     (copy / "kustomization.yaml").write_text(yaml.safe_dump({**kustomization, **lists}))
     (copy / "healthd.yaml").write_text("quarantine: {cordon: false}\n")
-    return [each for each in yaml.safe_load_all(control_plane.kubectl("kustomize", str(copy))) if each]
+    return [each for each in quick_yaml.load_all(control_plane.kubectl("kustomize", str(copy))) if each]

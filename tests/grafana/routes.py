@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import yaml
-
+from tests import quick_yaml
 from tests.grafana.promtool import ROOT
 
 EXAMPLE = ROOT / "grafana" / "alertmanager" / "alertmanager.yml"
@@ -14,7 +13,7 @@ EXAMPLE = ROOT / "grafana" / "alertmanager" / "alertmanager.yml"
 
 def example(url_of: Callable[[str], str]) -> dict[str, Any]:
     """The example, but each receiver is a webhook at `url_of(its name)`. Only the heartbeat hears of no end."""
-    config: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
+    config: dict[str, Any] = quick_yaml.load(EXAMPLE.read_text())
     config["receivers"] = [
         {"name": name, "webhook_configs": [{"url": url_of(name), "send_resolved": name != "heartbeat"}]}
         for name in (receiver["name"] for receiver in config["receivers"])

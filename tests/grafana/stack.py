@@ -14,6 +14,7 @@ from typing import Any, Self
 import yaml
 
 from healthd.cluster.crds import definitions
+from tests import quick_yaml
 from tests.deploy.accounts import bind_controller
 from tests.grafana.promtool import FILES
 from tests.grafana.routes import example
@@ -78,7 +79,7 @@ class Controller:
 
     def __init__(self, control_plane: ControlPlane, folder: Path, *, config: dict[str, Any] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        control_plane.apply(yaml.safe_dump_all(definitions()))
+        control_plane.apply(quick_yaml.dump_all(definitions()))
         control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
         token = bind_controller(control_plane)
         kubeconfig = control_plane.write_kubeconfig(folder / "kubeconfig", token)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from healthd.telemetry.metrics import Metrics
+from tests import quick_yaml
 from tests.docs.metrics_page import LABEL_VALUES, rows
 from tests.grafana.promtool import FILES, RECORDING, ROOT, Promtool, rules, run
 
@@ -45,7 +45,7 @@ def test_every_alert_reads_as_it_should(promtool: Promtool, file: Path) -> None:
 
 
 def test_every_alert_has_an_example_of_how_it_reads() -> None:
-    examples = [test for file in TEXTS for test in yaml.safe_load(file.read_text())["tests"]]
+    examples = [test for file in TEXTS for test in quick_yaml.load(file.read_text())["tests"]]
 
     assert Counter(look["alertname"] for test in examples for look in test["alert_rule_test"]) == Counter(NAMES)
 
@@ -146,7 +146,7 @@ def in_order_of_page(page: str) -> list[dict[str, Any]]:
 def test_the_scrape_configuration_of_the_page_is_one_that_prometheus_takes(promtool: Promtool) -> None:
     page = MONITORING.read_text()
     (block,) = (text for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "scrape_configs" in text)
-    config = yaml.safe_load(block)
+    config = quick_yaml.load(block)
     (promtool.folder / "prometheus.yml").write_text(block)
 
     checked = run(promtool.program, "check", "config", "--syntax-only", str(promtool.folder / "prometheus.yml"))

@@ -10,8 +10,8 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import pytest
-import yaml
 
+from tests import quick_yaml
 from tests.grafana.dashboards.files import DASHBOARDS, FOLDER, as_json, files
 from tests.grafana.dashboards.model import Dashboard, Panel
 from tests.grafana.dashboards.schema import json_of
@@ -115,7 +115,7 @@ def overlap(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
 
 
 def test_the_component_makes_a_config_map_that_the_sidecar_finds_of_each_dashboard() -> None:
-    component = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+    component = quick_yaml.load((FOLDER / "kustomization.yaml").read_text())
     kept = [name for each in component["configMapGenerator"] for name in each["files"]]
 
     assert sorted(kept) == sorted(file.name for file in FOLDER.glob("*.json"))
@@ -152,4 +152,4 @@ def stems() -> Iterator[str]:
     "file", sorted((ROOT / "grafana" / "provisioning").rglob("*.yaml")), ids=lambda file: file.parent.name
 )
 def test_the_files_for_provisioning_can_be_read_and_name_one_version(file: Path) -> None:
-    assert yaml.safe_load(file.read_text())["apiVersion"] == 1
+    assert quick_yaml.load(file.read_text())["apiVersion"] == 1

@@ -10,13 +10,14 @@ import pytest
 import yaml
 
 from healthd.telemetry.metrics import Metrics
+from tests import quick_yaml
 from tests.docs.metrics_page import rows
 from tests.grafana.promtool import RECORDING, ROOT, Promtool, run
 
 RULES: dict[str, str] = {
     rule["record"]: rule["expr"]
     for file in RECORDING
-    for group in yaml.safe_load(file.read_text())["groups"]
+    for group in quick_yaml.load(file.read_text())["groups"]
     for rule in group["rules"]
 }
 DAY = 24 * 60

@@ -8,10 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import yaml
 
 from healthd.alerts.labels import ALERT_NAME
 from healthd.clock import SystemClock
+from tests import quick_yaml
 from tests.grafana.promtool import ROOT, rules
 from tests.grafana.routes import EXAMPLE, example
 from tests.lab.alertmanager import Alertmanager, amtool
@@ -19,7 +19,7 @@ from tests.lab.endpoint import Endpoint
 from tests.lab.fixtures import get
 from tests.lab.modules import ALERTMANAGER
 
-CONFIG = yaml.safe_load(EXAMPLE.read_text())
+CONFIG = quick_yaml.load(EXAMPLE.read_text())
 SEVERITIES = {rule["alert"]: rule["labels"]["severity"] for rule in rules()}
 GANG = {"namespace": "vision-train", "gang": "llama"}
 PAGE, NOTICE = {"severity": "page"}, {"severity": "notice"}

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from healthd.clock import SystemClock
 from healthd.cluster.crds import definitions
@@ -16,6 +15,7 @@ from healthd.cluster.remote import RemoteCluster, connect
 from healthd.cluster.remote.kubeconfig import from_kubeconfig
 from healthd.core.config import LogFormat, LogLevel
 from healthd.telemetry.logs import configure
+from tests import quick_yaml
 from tests.deploy.accounts import bind_controller
 from tests.kubernetes.replicas import Replicas, replicas_of
 from tests.kubernetes.scenario import Scenario, a_scenario
@@ -36,7 +36,7 @@ def kubernetes(built_control_plane: None, request: pytest.FixtureRequest) -> Ite
     get(KWOK, request)
     get(JOBSET, request)
     with ControlPlane() as control_plane:
-        control_plane.apply(yaml.safe_dump_all(definitions()))
+        control_plane.apply(quick_yaml.dump_all(definitions()))
         control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
         if HAS_MUTATING_POLICIES:
             control_plane.apply(DEPLOY / "admission-gangs.yaml")

@@ -13,7 +13,6 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
-import yaml
 
 from healthd.cli.commands.cluster.doctor import parse_target, read_chart
 from healthd.cluster.crds import definitions
@@ -21,6 +20,7 @@ from healthd.cluster.remote import RemoteCluster
 from healthd.core.api import ANNOTATION_RESUME_FROM, ANNOTATION_STOPPED_BY
 from healthd.core.api.model import Phase
 from healthd.core.report.doctor import HintPolicy, examine
+from tests import quick_yaml
 from tests.deploy.accounts import answer
 from tests.deploy.kustomized import with_component
 from tests.kubernetes.conftest import DEPLOY, SYSTEM
@@ -59,7 +59,7 @@ def kubernetes(built_control_plane: None, request: pytest.FixtureRequest) -> Ite
     get(KWOK, request)
     get(JOBSET, request)
     with ControlPlane(_AS_BEFORE if HAS_MUTATING_POLICIES else Options()) as control_plane:
-        control_plane.apply(yaml.safe_dump_all(definitions()))
+        control_plane.apply(quick_yaml.dump_all(definitions()))
         control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
         control_plane.kubectl("create", "namespace", SYSTEM)
         start_jobset(control_plane)

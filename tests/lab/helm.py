@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tests import quick_yaml
 from tests.lab.api import Json
 from tests.lab.build import program
 from tests.lab.control_plane import ControlPlane
@@ -51,4 +50,4 @@ class Helm:
     def template(self, chart: Path, values: Mapping[str, Any], *words: str) -> list[Json]:
         """The objects of a chart, and the hooks. Raises LabError."""
         text = self.run("template", "healthd", str(chart), *words, values=values)
-        return [each for each in yaml.safe_load_all(text) if each]
+        return [each for each in quick_yaml.load_all(text) if each]

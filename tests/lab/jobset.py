@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
-
+from tests import quick_yaml
 from tests.lab.api import ApiError, Json
 from tests.lab.build import carried, program
 from tests.lab.control_plane import ControlPlane
@@ -62,7 +61,7 @@ def start_jobset(control_plane: ControlPlane) -> Program:
     environment = {"KUBECONFIG": str(control_plane.kubeconfig)}
     running = control_plane.run("jobset", [str(program(JOBSET)), f"--config={config}"], environment=environment)
     running.wait_until("serving its webhooks", lambda: webhooks.listens(port), limit=_UP)
-    control_plane.apply(yaml.safe_dump_all(_webhooks(manifests, port, control_plane.authority)))
+    control_plane.apply(quick_yaml.dump_all(_webhooks(manifests, port, control_plane.authority)))
     running.wait_until("asked about a JobSet", lambda: _accepts(control_plane), limit=_UP)
     return running
 

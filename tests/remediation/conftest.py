@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 import pytest
-import yaml
 
+from tests import quick_yaml
 from tests.lab.build import CannotBuild
 from tests.lab.control_plane import ControlPlane
 from tests.lab.definitions import definition
@@ -33,7 +33,7 @@ def install(control_plane: ControlPlane) -> Install:
         except CannotBuild as why:
             pytest.skip(f"{CANNOT}: {why}")
         control_plane.apply(file)
-        plural = yaml.safe_load(file.read_text())["spec"]["names"]["plural"]
+        plural = quick_yaml.load(file.read_text())["spec"]["names"]["plural"]
         control_plane.wait_until_served(f"/apis/{api}/{plural}")
 
     return ready

@@ -11,12 +11,12 @@ import re
 from dataclasses import replace
 
 import pytest
-import yaml
 from msgspec import structs
 
 from healthd.core.remediation.hands.description import Verb
 from healthd.core.remediation.hands.requests import served_api
 from healthd.core.remediation.hands.shipped import shipped_hands
+from tests import quick_yaml
 from tests.lab.control_plane import ControlPlane
 from tests.remediation.conftest import Install
 from tests.remediation.definitions import BUILT_IN, DEFINITIONS, UNPUBLISHED
@@ -85,7 +85,7 @@ def test_an_object_of_another_node_is_not_taken_for_that_of_the_node(stage: Stag
 @pytest.mark.slow
 @pytest.mark.parametrize("manifest", MANIFESTS)
 def test_the_rules_on_the_page_are_accepted(manifest: str, control_plane: ControlPlane, install: Install) -> None:
-    rule = yaml.safe_load(manifest)
+    rule = quick_yaml.load(manifest)
     install(rule["apiVersion"], rule["kind"])
 
     assert control_plane.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", input=manifest)

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import yaml
-
 from healthd.core.api import ANNOTATION_CLAIM, LABEL_SPARE
 from healthd.local.demo import trainer
 from healthd.local.demo.script import DemoFolders, Script
 from healthd.local.demo.undisturbed import train_undisturbed
+from tests import quick_yaml
 from tests.kubernetes.real.installation import SYSTEM, Installation
 from tests.kubernetes.real.rank_lifetimes import Life, overlaps, read_lives
 from tests.lab.api import Json
@@ -240,7 +239,7 @@ class RealStage:
 
     def _apply(self, *objects: Json) -> None:
         items = [{**each, "metadata": {"namespace": self.namespace, **each["metadata"]}} for each in objects]
-        self.control_plane.apply(yaml.safe_dump_all(items))
+        self.control_plane.apply(quick_yaml.dump_all(items))
 
     def _job(self, arguments: list[str], environment: Mapping[str, str]) -> Json:
         """As the user writes it, with no retry of its own."""

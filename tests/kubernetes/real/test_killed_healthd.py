@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from healthd.core.api import ANNOTATION_QUARANTINE, LABEL_NODE
 from healthd.local.demo.script import Script
+from tests import quick_yaml
 from tests.kubernetes.real.installation import SYSTEM
 from tests.kubernetes.real.scenario import RANKS, RealStage
 from tests.lab.api import Json
@@ -71,7 +71,7 @@ def test_gang_is_restarted_once_though_the_agent_was_killed_before_it_could_cord
     real_stage: RealStage, bad: str
 ) -> None:
     real_stage.play(SCRIPT)
-    real_stage.control_plane.apply(yaml.safe_dump_all(NO_CORDON))
+    real_stage.control_plane.apply(quick_yaml.dump_all(NO_CORDON))
     real_stage.until("no cordon possible", lambda: not may_cordon(real_stage, bad))
 
     real_stage.installation.break_gpu(bad)

@@ -18,6 +18,7 @@ from healthd.core.api import ANNOTATION_PROGRESS
 from healthd.core.node import work_request
 from healthd.core.recovery.progress import Progress, has_rhythm
 from healthd.local.demo.script import Script
+from tests import quick_yaml
 from tests.kubernetes.real.installation import Installation
 from tests.kubernetes.real.scenario import RANKS, RealStage
 from tests.kubernetes.real.test_hang import until_rhythms_known
@@ -54,7 +55,7 @@ def with_clock(folder: Path) -> Path:
     (folder / "usual").symlink_to(_USUAL)
     own = folder / "own"
     own.mkdir()
-    usual = yaml.safe_load((_USUAL / "healthd.yaml").read_text())
+    usual = quick_yaml.load((_USUAL / "healthd.yaml").read_text())
     times = {"floor": f"{ALLOWED.seconds}s", "factor": 2, "first_step": f"{FIRST_STEP.seconds}s"}
     generated = {
         "name": "healthd-config",

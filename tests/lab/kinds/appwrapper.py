@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import yaml
 
+from tests import quick_yaml
 from tests.lab.api import Json
 from tests.lab.build import carried
 from tests.lab.control_plane import ControlPlane
@@ -68,7 +69,7 @@ def appwrapper(control_plane: ControlPlane) -> Iterator[Program]:
         rotated.authority(control_plane, APPWRAPPER),
         name=lambda name: f"appwrapper-{name}",
     )
-    control_plane.apply(yaml.safe_dump_all(hooks))
+    control_plane.apply(quick_yaml.dump_all(hooks))
     running.wait_until("serving its webhooks", lambda: webhooks.listens(_PORT), limit=_UP)
     path = f"{_GROUP}/namespaces/default/appwrappers"
     running.wait_until("asked", lambda: webhooks.accepts(control_plane, path, _TRIAL), limit=_UP)

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import yaml
-
+from tests import quick_yaml
 from tests.lab.api import Json
 from tests.lab.build import carried, program
 from tests.lab.control_plane import ControlPlane
@@ -67,7 +66,7 @@ def kueue(control_plane: ControlPlane) -> Iterator[Program]:
         pods_with=QUEUE,
         keep=_is_used,
     )
-    control_plane.apply(yaml.safe_dump_all(hooks))
+    control_plane.apply(quick_yaml.dump_all(hooks))
     path = f"{_GROUP}/resourceflavors"
     running.wait_until("asked", lambda: webhooks.accepts(control_plane, path, _TRIAL), limit=_UP)
     yield running

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import yaml
-
+from tests import quick_yaml
 from tests.lab.api import Json
 from tests.lab.build import carried, program
 from tests.lab.control_plane import ControlPlane
@@ -47,7 +46,7 @@ def leaderworkerset(control_plane: ControlPlane) -> Iterator[Program]:
         name=lambda name: f"lws-{name}",
         pods_with="leaderworkerset.sigs.k8s.io/name",
     )
-    control_plane.apply(yaml.safe_dump_all(hooks))
+    control_plane.apply(quick_yaml.dump_all(hooks))
     path = f"{_GROUP}/namespaces/default/leaderworkersets"
     running.wait_until("asked", lambda: webhooks.accepts(control_plane, path, _TRIAL), limit=_UP)
     yield running

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import yaml
-
+from tests import quick_yaml
 from tests.lab.api import Json
 from tests.lab.build import carried
 from tests.lab.control_plane import ControlPlane
@@ -56,7 +55,7 @@ def trainer(control_plane: ControlPlane) -> Iterator[Program]:
         rotated.authority(control_plane, TRAINER),
         name=lambda _: "validator.trainer.kubeflow.org",
     )
-    control_plane.apply(yaml.safe_dump_all(hooks))
+    control_plane.apply(quick_yaml.dump_all(hooks))
     running.wait_until("serving its webhooks", lambda: webhooks.listens(port), limit=_UP)
     path = f"{_GROUP}/namespaces/default/trainingruntimes"
     running.wait_until("asked", lambda: webhooks.accepts(control_plane, path, _TRIAL), limit=_UP)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import yaml
-
+from tests import quick_yaml
 from tests.lab.api import Json
 from tests.lab.build import carried
 from tests.lab.control_plane import ControlPlane
@@ -56,7 +55,7 @@ def training_operator(control_plane: ControlPlane) -> Iterator[Program]:
         rotated.authority(control_plane, TRAINING_OPERATOR),
         name=lambda _: "validator.training-operator.kubeflow.org",
     )
-    control_plane.apply(yaml.safe_dump_all(hooks))
+    control_plane.apply(quick_yaml.dump_all(hooks))
     running.wait_until("serving its webhooks", lambda: webhooks.listens(port), limit=_UP)
     running.wait_until("asked", lambda: webhooks.accepts(control_plane, _PATH, _TRIAL), limit=_UP)
     yield running

@@ -11,8 +11,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-import yaml
-
+from tests import quick_yaml
 from tests.lab.api import ApiError, Json
 from tests.lab.control_plane import ControlPlane
 
@@ -35,7 +34,7 @@ def by_address(
     label *pods_with*. *keep* says of the path of a webhook whether it is in use.
     """
     bundle = base64.b64encode(authority.read_bytes()).decode()
-    found: list[Json] = [each for each in yaml.safe_load_all(manifest.read_text()) if each and each["kind"] in _KINDS]
+    found: list[Json] = [each for each in quick_yaml.load_all(manifest.read_text()) if each and each["kind"] in _KINDS]
     for each in found:
         each["metadata"]["name"] = name(each["metadata"]["name"])
         each["webhooks"] = [hook for hook in each["webhooks"] if keep(_path(hook))]
