@@ -21,7 +21,6 @@ from healthd.checkpoints.tree import (
     Damaged,
     Location,
     Tree,
-    Unfinished,
     Unstable,
     Vanished,
     explain,
@@ -194,8 +193,7 @@ def verify(
         except Vanished:  # a file server that caches lists, or retention: list again
             tree, proof = prove()
     except Damaged as damage:
-        is_unread = isinstance(damage, Unstable) and not isinstance(damage, Unfinished)
-        return _rejected(candidate, str(damage), unread=is_unread)
+        return _rejected(candidate, str(damage), unread=damage.is_unread)
     except MemoryError:  # no statement about this checkpoint: other processes may have taken the memory
         raise
     except Exception as error:

@@ -26,14 +26,19 @@ class Damaged(Exception):
             └── Unfinished  it was read, and its writer has not noted yet that it is whole
     """
 
+    is_unread = False
+    """Whether it may load all the same: its files were not read to an end."""
 
-class Unstable(Damaged): ...
+
+class Unstable(Damaged):
+    is_unread = True
 
 
 class Vanished(Unstable): ...
 
 
-class Unfinished(Unstable): ...
+class Unfinished(Unstable):
+    is_unread = False
 
 
 class Stamp(Struct, frozen=True, gc=False):

@@ -39,8 +39,8 @@ KEPT_PAUSES = 8
 SAVES_KNOWN = 2
 """Saves that the gang came back from, before a silence that begins with a save is judged by them."""
 FIRST_SAVES = timedelta(minutes=5)
-"""For how long such a silence lasts at least before it is reported, while fewer are known. The first save of a job to a
-dead file server looks like a slow one, so work before it is no reason for a restart."""
+"""For how long such a silence lasts at least before it is reported, while fewer are known. A slow first save looks like
+one to a dead file server, so the work before it is no reason for a restart."""
 BACK_AFTER = timedelta(seconds=1)
 """A member that works later than this after a save was seen is back from it: a sample may show both."""
 LONG = timedelta(minutes=5)

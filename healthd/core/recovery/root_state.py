@@ -26,13 +26,14 @@ def left_stopped(root: Root, recoveries: Collection[str]) -> str:
 
 def lost_attempt(root: Root, pods: Iterable[Pod]) -> str:
     """
-    Why none of the *pods* of a gang that runs is a member of it; empty when that is not so.
+    Why none of the *pods* of a gang that runs is a member of it; empty when that is not so, or its owner asks for no
+    restarts: an owner who leaves healthd takes its annotations away one by one.
 
     healthd alone writes the number of the attempt, to the root first. Where somebody took it away from the root, every
     pod seems to be of an attempt that is yet to come, and no fault of any of them would be seen.
     """
     attempts = [attempt_of(pod) for pod in pods if not is_terminal(pod) and not pod.metadata.deletion_timestamp]
-    if root.suspended or not attempts or min(attempts) <= root.attempt:
+    if root.suspended or not root.options.restart or not attempts or min(attempts) <= root.attempt:
         return ""
     return (
         f"{ANNOTATION_ATTEMPT}: it says {root.attempt}, and the pods are of attempt {min(attempts)}: somebody changed "

@@ -63,6 +63,8 @@ def test_a_gang_that_lost_its_attempt_needs_a_person_unless_a_recovery_is_at_wor
 
     assert (lost.state, lost.message.partition(":")[0]) == (GangState.INVALID, ANNOTATION_ATTEMPT)
     assert gang_row(a_root(attempt=2), later, [], LATER).state is not GangState.INVALID
+    given_back = a_root(attempt=0, options=GangOptions(restart=False))
+    assert gang_row(given_back, later, [], LATER).state is not GangState.INVALID
     assert gang_row(a_root(attempt=1), later, [a_recovery_in(Phase.STARTING)], LATER).state is GangState.RESTARTING
 
 
