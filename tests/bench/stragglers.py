@@ -12,7 +12,8 @@ real ones decide it, and when the controller asks, but for `--unasked`. The cloc
 controller. Those that are slow from the start are not seen then.
 
 `--real SECONDS` starts the demo's trainer under `healthd run` instead, with one rank that becomes slow after two
-minutes. The clock starts then, and ends at the timestamp of the warning in healthd's log.
+minutes: it computes for longer, or `--sleeps`. The clock starts then, and ends at the timestamp of the warning in
+healthd's log.
 """
 
 from __future__ import annotations
@@ -157,14 +158,14 @@ def _seen(gang: Gang, seconds: float, slow: Slow | None, seed: int, world: str) 
     return _Seen(published.reported(windows, slow), published.writes, published.asked)
 
 
-def real(by: float, seconds: float, ranks: int, pace: float, seed: int) -> dict[str, Any]:
+def real(by: float, seconds: float, ranks: int, pace: float, seed: int, how: str) -> dict[str, Any]:
     """One run of the demo's trainer with one rank that is slow *by* of a step of *pace* seconds."""
     victim = random.Random(seed).randrange(1, ranks)
     with tempfile.TemporaryDirectory(prefix="healthd-stragglers-") as scratch:
         folder, log = Path(scratch), Path(scratch) / "state" / "logs" / "healthd.log"
         own = [sys.executable, "-m", "healthd.cli.main", "run", "--nproc", str(ranks), "--quiet", "--grace", "1s"]
         places = ["--checkpoint", str(folder / "out"), "--state", str(folder / "state"), "--name", "stragglers"]
-        slow = [str(SCRIPT), str(by), str(REAL_AFTER), str(victim), str(pace)]
+        slow = [str(SCRIPT), str(by), str(REAL_AFTER), str(victim), str(pace), how]
         training = ["--steps", "1000000", "--every", "1000", "--pace", str(pace), "--checkpoint", str(folder / "out")]
         run = subprocess.Popen([*own, *places, "--", sys.executable, *slow, "--", *training])
         try:
@@ -174,7 +175,7 @@ def real(by: float, seconds: float, ranks: int, pace: float, seed: int) -> dict[
         finally:
             run.terminate()
             run.wait()
-    return {"slower by": by, "ranks": ranks, "pace": pace, "victim": victim, "warnings": found}
+    return {"slower by": by, "how": how, "ranks": ranks, "pace": pace, "victim": victim, "warnings": found}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -192,12 +193,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pods", action="store_true", help="as pods on Kubernetes, each on a node of its own")
     parser.add_argument("--unasked", action="store_true", help="and agents are not asked, as older ones are not")
     parser.add_argument("--real", type=float, default=0.0, metavar="SECONDS", help="a real run instead of the model")
+    parser.add_argument(
+        "--sleeps", action="store_true", help="the slow rank of a real run sleeps, and computes no more"
+    )
     parser.add_argument("--by", type=float, default=0.2, help="how much slower, in a real run")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--pace", type=float, default=0.5, help="seconds between two steps of a real run")
     args = parser.parse_args(argv)
     if args.real:
-        seen = real(args.by, args.real, args.ranks, args.pace, args.seed)
+        how = "sleeps" if args.sleeps else "computes"
+        seen = real(args.by, args.real, args.ranks, args.pace, args.seed, how)
         print(json.dumps({"unit": "s", "seed": args.seed, **seen, "machine": machine()}, indent=2))
         return 0
     seed, drift, world = args.seed, args.drift, UNASKED if args.unasked else PODS if args.pods else RUN

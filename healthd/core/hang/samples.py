@@ -46,6 +46,8 @@ class Usage(NamedTuple):
     """Seconds that the same thread, or any process of a control group, was ready to run and had no processor."""
     stalled: float = 0.0
     """Seconds that any process of a control group waited for a disk or a file system."""
+    own_waits: float = 0.0
+    """Seconds that the same main thread slept by itself, or waited for a file or another process of its member."""
     gpu: float = 0.0
     """Seconds in which the memory of its GPUs was used by more than kernels that only wait; NaN: not known now."""
     kernels: float = 0.0
@@ -81,6 +83,7 @@ class Rates(NamedTuple):
     ran: float = 0.0
     starved: float = 0.0
     stalled: float = 0.0
+    own_waits: float = 0.0
     gpu: float = 0.0
     kernels: float = 0.0
 

@@ -32,6 +32,8 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     peers_starved: Amount
     stalled: Amount = 0.0
     peers_stalled: Amount = 0.0
+    own_waits: Amount = 0.0
+    peers_own_waits: Amount = 0.0
     from_start: bool = False
     """It has been so since its shares are known: the job itself may give it more to do."""
     confidence: Amount

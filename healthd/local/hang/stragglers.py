@@ -13,7 +13,7 @@ from healthd.core.config.gangs import HangPolicy, StragglerMode
 from healthd.core.hang.silence import GangRhythm
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.slow_gpus import SlowGpus
-from healthd.core.hang.work.stragglers import StragglerDetector
+from healthd.core.hang.work.slow_ranks import SlowRanks
 from healthd.core.hang.work.work_share import ShareWindows
 from healthd.core.recovery.hangs.gang_stragglers import KEPT
 
@@ -24,10 +24,10 @@ class StragglerWatch:
     """*report* gets each straggler when it is first seen, and again with its end."""
 
     def __init__(self, policy: HangPolicy, report: Callable[[Straggler], Awaitable[None]]) -> None:
-        self._is_on = policy.stragglers is not StragglerMode.IGNORE
+        self.is_on = policy.stragglers is not StragglerMode.IGNORE
         self._report = report
         self._windows = ShareWindows()
-        self._detector = StragglerDetector()
+        self._ranks = SlowRanks()
         self._gpus = SlowGpus()
 
     async def observe(
@@ -37,20 +37,20 @@ class StragglerWatch:
         After each sample of *gang*. A gang that *hangs*, or whose rhythm is not known yet, has no stragglers. *clocks*:
         how fast the GPUs of each rank run, by its name, as far as they are known.
         """
-        if not self._is_on:
+        if not self.is_on:
             return
         if hangs or not gang.is_known:
             self._windows.restart()
             return
         window = self._windows.next_window(gang, at)
-        by_work = self._detector.add(window) if window is not None else []
+        by_work = self._ranks.add(window) if window is not None else []
         for straggler in [*by_work, *self._gpus.observe(clocks, at)]:
             await self._report(straggler)
 
     async def restart(self, at: datetime) -> None:
         """The ranks were stopped, or another attempt of them begins."""
         self._windows.restart()
-        ended = [*self._detector.restart(at), *self._gpus.stopped(at)]
+        ended = [*self._ranks.restart(at), *self._gpus.stopped(at)]
         self._gpus = SlowGpus()
         for straggler in ended:
             await self._report(straggler)

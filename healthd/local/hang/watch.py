@@ -25,12 +25,14 @@ from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import GangRhythm, Silence
 from healthd.core.hang.suspects.evidence import Activity
 from healthd.core.hang.suspects.suspicion import suspects_of
+from healthd.core.hang.work.own_waits import seconds_between_looks
 from healthd.local.attention import Attention
 from healthd.local.hang.evidence import activities_of
 from healthd.local.hang.gpus import SlotGpus
 from healthd.local.hang.record import HangRecord
 from healthd.local.hang.stragglers import StragglerWatch
 from healthd.local.processes.runner import ProcessRunner, RunningRank
+from healthd.probes.usage.looks import Looks
 from healthd.probes.usage.process_tree import ProcessTree
 
 log = structlog.get_logger(__name__)
@@ -50,7 +52,7 @@ class HangWatch:
     *saved* returns a value that changes when the folder of checkpoints does. *report* gets each silence when it begins,
     and again with its end. *locate* asks who holds up the others, once for each silence; it is cancelled when a rank
     ends or works again, and never holds up a sample. *wake* is called when the controller has something to do.
-    *stragglers* sees the samples, too. *gpus* are those of the slots.
+    *stragglers* sees the samples, too, and *looks* at main threads between them. *gpus* are those of the slots.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class HangWatch:
         stragglers: StragglerWatch | None = None,
         gpus: SlotGpus | None = None,
         open_tree: Callable[[int], ProcessTree] = ProcessTree,
+        looks: Looks | None = None,
     ) -> None:
         self.rhythm = GangRhythm(judges_starts=True)
         self.silence: Silence | None = None
@@ -85,6 +88,7 @@ class HangWatch:
         self._gpus = gpus or SlotGpus([])
         self._open_tree = open_tree
         self._trees: dict[str, ProcessTree] = {}
+        self._looks = looks or Looks()
         self._attempt = -1
         self._last_save = saved()
 
@@ -92,11 +96,14 @@ class HangWatch:
         """Sample until cancelled. Returns at once where silences are ignored."""
         if not self._policy.enabled or self._policy.silence is SilenceMode.IGNORE:
             return
+        if self._stragglers is not None and self._stragglers.is_on:
+            self._looks.start()
         try:
             while True:
                 await self._clock.sleep(SAMPLE_EVERY)
                 await self.cycle(self._clock.now())
         finally:
+            self._looks.stop()
             self._keep_only([])
             self._gpus.close()
             await self._ask_no_more()
@@ -144,6 +151,7 @@ class HangWatch:
             self.silence = silence
             await self._report(silence)
             self._ask(silence, ranks)
+        self._looks.every = seconds_between_looks(member.ring for member in self.rhythm.members.values())
         if self._stragglers is not None:
             clocks = self._gpus.clocks()
             of_ranks = {rank.rank or rank.uid: clocks[rank.node] for rank in ranks if rank.node in clocks}
@@ -174,6 +182,7 @@ class HangWatch:
         for rank in ranks:
             if rank.uid not in self._trees:
                 self._trees[rank.uid] = self._open_tree(rank.shim)
+        self._looks.trees = tuple(self._trees.values())
         gpus = self._gpus.read(now)
         return {rank.rank or rank.uid: _used(self._trees[rank.uid].read(), gpus.get(rank.node)) for rank in ranks}
 
@@ -185,8 +194,10 @@ class HangWatch:
             await self._report(ended)
 
     def _keep_only(self, ranks: Sequence[RunningRank]) -> None:
-        for uid in self._trees.keys() - {rank.uid for rank in ranks}:
-            self._trees.pop(uid).close()
+        over = [self._trees.pop(uid) for uid in self._trees.keys() - {rank.uid for rank in ranks}]
+        self._looks.trees = tuple(self._trees.values())
+        for tree in over:
+            tree.close()
 
 
 def _used(usage: Usage | None, gpu: GpuUse | None) -> Usage | None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator
 
 from healthd.core.hang.samples import Usage, takes_part
+from healthd.core.hang.work.own_waits import OwnWaits
 from healthd.probes.process_stat import LONGEST, parse_stat
 
 PROC = "/proc"
@@ -26,6 +28,9 @@ WAITS = 4
 """Processes whose switches and main threads are counted, the first of the tree: a rank may begin with shells and
 wrappers. Those of loaders and helpers show no steps, and cost as much as all else."""
 PAGE = 8192
+LONGEST_LOOK = 1.0
+"""Seconds that one look at a main thread tells of, at most: healthd may have had no processor."""
+_OWN_WAITS = OwnWaits(os.uname().machine)
 
 
 class ProcessTree:
@@ -37,14 +42,40 @@ class ProcessTree:
         self._processes: dict[int, _Process] = {}
         self._used = Usage()
         self._until_list = 0
+        self._leads: _Process | None = None
+        """The leading process, since the last read."""
+        self._lock = threading.Lock()
+        """Looks are taken by another thread: it must not read a file that is being closed."""
+
+    def look(self, now: float) -> None:
+        """
+        See what the main thread of the leading process waits for. *now* is in seconds, of any clock that never goes
+        back. Many looks a second, at moments that have nothing to do with the steps, show for what part of the time it
+        waits for something of its own.
+        """
+        with self._lock:
+            if self._leads is not None:
+                self._leads.look(now)
 
     def read(self) -> Usage | None:
         """What they have used since the first read, and those that ended meanwhile. None: there is no process."""
+        with self._lock:
+            return self._read()
+
+    def close(self) -> None:
+        """Close every file."""
+        with self._lock:
+            for process in self._processes.values():
+                process.close()
+            self._processes.clear()
+            self._leads = None
+
+    def _read(self) -> Usage | None:
         if self._until_list <= 0 or not self._processes:
             self._list()
         self._until_list -= 1
         grown = [0.0] * (len(Usage._fields) - 1)
-        leading = self._leading()
+        leading = self._leads = self._leading()
         for pid, process in list(self._processes.items()):
             usage = process.read()
             if usage is None:
@@ -52,18 +83,12 @@ class ProcessTree:
                 self._until_list = 0
                 continue
             if process is not leading:
-                usage = usage._replace(ran=0.0, starved=0.0)
+                usage = usage._replace(ran=0.0, starved=0.0, own_waits=0.0)
             grown = [sum_ + more for sum_, more in zip(grown, usage[:-1], strict=True)]
         if not self._processes:
             return None
         self._used = Usage._make([*(a + b for a, b in zip(self._used[:-1], grown, strict=True)), self._states()])
         return self._used
-
-    def close(self) -> None:
-        """Close every file."""
-        for process in self._processes.values():
-            process.close()
-        self._processes.clear()
 
     def _states(self) -> str:
         """Without those that are stopped, and that the rank works without."""
@@ -96,10 +121,14 @@ class _Process:
     """
 
     def __init__(self, folder: str, *, waits: bool, is_first: bool) -> None:
+        self._folder = folder
         self._stat = _open(f"{folder}/stat")
         self._io = _open_if_allowed(f"{folder}/io")
         self._status = _open_if_allowed(f"{folder}/status") if waits else -1
         self._schedstat = _open_if_allowed(f"{folder}/schedstat") if waits else -1
+        self._syscall = _open_if_allowed(f"{folder}/syscall") if waits else -1
+        self._looked_at: float | None = None
+        self._own_waits = 0.0
         self.worked = 0.0
         """Seconds that its main thread had a processor or was ready to run, since it began."""
         self._network = f"{folder}/net/dev" if is_first and _has_own_network(folder) else ""
@@ -125,10 +154,26 @@ class _Process:
         return Usage._make([*grown, usage.states])
 
     def close(self) -> None:
-        for descriptor in (self._stat, self._io, self._status, self._schedstat):
+        for descriptor in (self._stat, self._io, self._status, self._schedstat, self._syscall):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._stat = self._io = self._status = self._schedstat = -1
+        self._stat = self._io = self._status = self._schedstat = self._syscall = -1
+
+    def look(self, now: float) -> None:
+        """See what its main thread waits for, and take it for what it has waited for since the last look."""
+        since, self._looked_at = self._looked_at, now
+        if since is None or self._syscall < 0:
+            return
+        with contextlib.suppress(OSError):
+            if _OWN_WAITS.is_one(os.pread(self._syscall, PAGE, 0), self._file):
+                self._own_waits += min(now - since, LONGEST_LOOK)
+
+    def _file(self, number: int) -> str:
+        """What its open file *number* is. Empty: there is none."""
+        try:
+            return os.readlink(f"{self._folder}/fd/{number}")  # noqa: PTH115 - words in probes
+        except OSError:
+            return ""
 
     def _cpu(self) -> float:
         """Exact, where /proc has hundredths of a second: a rank that uses little shows no steps by those."""
@@ -151,6 +196,7 @@ class _Process:
             network=_network_bytes(self._network) if self._network else 0.0,
             ran=ran,
             starved=starved,
+            own_waits=self._own_waits,
             states=stat.state,
         )
 

@@ -11,19 +11,23 @@ import pytest
 
 from healthd.core.api import Device
 from healthd.core.config import HangPolicy
-from healthd.core.config.gangs import SilenceMode
+from healthd.core.config.gangs import SilenceMode, StragglerMode
 from healthd.core.hang.gpus import GpuUse, GpuUses
 from healthd.core.hang.history import ActivityHistory
 from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import Silence
+from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.suspects.evidence import Activity, ProcessEvidence, RankEvidence, TaskState
 from healthd.core.hang.suspects.vote import vote
+from healthd.core.hang.work.own_waits import OFTEN, SELDOM
 from healthd.local.attention import Attention
 from healthd.local.hang.gpus import SlotGpus
 from healthd.local.hang.record import HangRecord
+from healthd.local.hang.stragglers import StragglerWatch
 from healthd.local.hang.watch import HangWatch, RankActivity
 from healthd.local.machine.slots import Slot
 from healthd.local.processes.runner import ProcessRunner, RunningRank
+from healthd.probes.usage.looks import Looks
 from healthd.probes.usage.process_tree import ProcessTree
 from tests.fakes import START, ManualClock
 
@@ -73,7 +77,9 @@ class Run:
         self.attention = Attention(self.clock)
         self.watch = self.watching()
 
-    def watching(self, gpus: SlotGpus | None = None) -> HangWatch:
+    def watching(
+        self, gpus: SlotGpus | None = None, stragglers: StragglerWatch | None = None, looks: Looks | None = None
+    ) -> HangWatch:
         """A watch of this run."""
         return HangWatch(
             self.policy,
@@ -83,8 +89,10 @@ class Run:
             report=self._report,
             locate=self._locate,
             wake=self._wake,
+            stragglers=stragglers,
             gpus=gpus,
             open_tree=lambda _: cast("ProcessTree", Tree(self)),
+            looks=looks,
         )
 
     async def _report(self, silence: Silence) -> None:
@@ -346,6 +354,48 @@ async def test_where_silences_are_ignored_nothing_is_sampled(policy: HangPolicy)
     async with asyncio.timeout(5):
         await run.watch.run()
     assert run.clock.next_deadline() is None
+
+
+class CountedLooks(Looks):
+    """Whether they go on, and at how many ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = False
+
+    def start(self) -> None:
+        self.go_on = True
+
+    def stop(self) -> None:
+        self.go_on = False
+
+
+async def never(straggler: Straggler) -> None:
+    """No rank is slow here."""
+    raise AssertionError(straggler)
+
+
+async def test_main_threads_are_looked_at_while_ranks_are_compared() -> None:
+    run, looks = Run(), CountedLooks()
+    watching = asyncio.create_task(run.watching(stragglers=StragglerWatch(run.policy, never), looks=looks).run())
+    looks.every = OFTEN
+    await run.clock.run_for(timedelta(seconds=3))
+    assert (looks.go_on, len(looks.trees)) == (True, 2)
+    assert looks.every == SELDOM  # both ranks do the same
+
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    assert (looks.go_on, len(looks.trees)) == (False, 0)
+
+
+async def test_main_threads_are_not_looked_at_where_slow_ranks_are_ignored() -> None:
+    run, looks = Run(HangPolicy(stragglers=StragglerMode.IGNORE)), CountedLooks()
+    watching = asyncio.create_task(run.watching(stragglers=StragglerWatch(run.policy, never), looks=looks).run())
+    await run.clock.run_for(timedelta(seconds=2))
+
+    assert not looks.go_on
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
 
 
 class Driver:

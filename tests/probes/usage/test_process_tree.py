@@ -16,7 +16,7 @@ import pytest
 
 from healthd.core.hang.samples import Usage
 from healthd.probes.process_stat import TICK
-from healthd.probes.usage.process_tree import LIST_EVERY, MOST, ProcessTree
+from healthd.probes.usage.process_tree import LIST_EVERY, LONGEST_LOOK, MOST, ProcessTree
 
 ROOT = 100
 
@@ -31,6 +31,10 @@ class Proc:
     def scheduled(self, pid: int, ran: float, starved: float = 0.0) -> None:
         """How long the main thread of a process had a processor, and waited for one, in seconds."""
         (self.folder / str(pid) / "schedstat").write_text(f"{int(ran * 1e9)} {int(starved * 1e9)} 7\n")
+
+    def waits(self, pid: int, line: str) -> None:
+        """What the main thread of a process is asleep in."""
+        (self.folder / str(pid) / "syscall").write_text(f"{line} 0x7ffe2c7a1e40 0x7f3f01d08c4e\n")
 
     def process(self, pid: int, parent: int = 0, *, state: str = "S", ticks: int = 0, switches: int = 0) -> None:
         """A process, made or changed."""
@@ -233,3 +237,100 @@ def test_a_kernel_that_does_not_count_how_threads_are_scheduled_loses_nothing_el
 
     assert used is not None
     assert (used.switches, used.ran) == (3, 0)
+
+
+SLEEPS = "230 0x1 0x1 0x7ffd5 0x0 0x0 0x0"
+READS = "0 0x5 0x7ffd5 0x1000 0x0 0x0 0x0"
+
+
+def known(proc: Proc, waits: str) -> ProcessTree:
+    """A rank with a loader, whose processes have been read twice: it is known which one makes the steps."""
+    for pid, parent, ran in ((101, ROOT, 50.0), (102, 101, 20.0)):
+        proc.process(pid, parent)
+        proc.scheduled(pid, ran)
+        proc.waits(pid, waits if pid == 101 else SLEEPS)
+    below = tree(proc)
+    below.read()
+    below.read()
+    return below
+
+
+def own_waits(below: ProcessTree) -> float:
+    """What has been seen so far, in seconds."""
+    used = below.read()
+    assert used is not None
+    return used.own_waits
+
+
+def test_the_time_in_which_the_leading_process_sleeps_by_itself_is_seen(proc: Proc) -> None:
+    below = known(proc, SLEEPS)
+    for look in range(5):
+        below.look(look / 10)
+    proc.waits(101, "running")
+    below.look(0.5)
+
+    assert own_waits(below) == pytest.approx(0.4)
+
+
+def test_a_wait_for_peers_is_no_wait_of_its_own(proc: Proc) -> None:
+    below = known(proc, "202 0x7f36be 0x189 0x0 0x0 0x0 0xffffffff")
+    for look in range(5):
+        below.look(look / 10)
+
+    assert own_waits(below) == 0
+
+
+@pytest.mark.parametrize(("file", "seconds"), [("/data/shard-17.tar", 0.4), ("socket:[12]", 0.0)])
+def test_a_read_is_its_own_where_the_open_file_is_one(proc: Proc, file: str, seconds: float) -> None:
+    below = known(proc, READS)
+    (proc.folder / "101" / "fd").mkdir()
+    (proc.folder / "101" / "fd" / "5").symlink_to(file)
+    for look in range(5):
+        below.look(look / 10)
+
+    assert own_waits(below) == pytest.approx(seconds)
+
+
+def test_a_look_after_a_long_time_tells_of_a_short_one(proc: Proc) -> None:
+    below = known(proc, SLEEPS)
+    below.look(0.0)
+    below.look(60.0)
+
+    assert own_waits(below) == LONGEST_LOOK
+
+
+def test_looks_before_a_read_and_after_the_end_of_a_rank_are_harmless(proc: Proc) -> None:
+    below = tree(proc)
+    below.look(0.0)
+    below = known(proc, SLEEPS)
+    proc.end(101)
+    below.look(0.1)
+    below.read()
+    below.look(0.2)
+    below.close()
+    below.look(0.3)
+
+
+def test_a_rank_whose_system_calls_must_not_be_seen_loses_nothing_else(proc: Proc) -> None:
+    proc.process(101, ROOT)
+    proc.scheduled(101, 5.0)
+    below = tree(proc)
+    below.read()
+    below.look(0.0)
+    below.look(0.1)
+    proc.scheduled(101, 6.0)
+
+    used = below.read()
+
+    assert used is not None
+    assert (used.ran, used.own_waits) == (1.0, 0.0)
+
+
+def test_a_real_process_that_sleeps_waits_for_itself() -> None:
+    with running("import time\nprint(flush=True)\nwhile True: time.sleep(0.01)"):
+        below = ProcessTree(os.getpid())
+        until(below, lambda used: used.ran > 0)
+        for look in range(20):
+            below.look(look / 10)
+
+        assert own_waits(below) > 1

@@ -96,8 +96,16 @@ def _reason(straggler: Straggler) -> str:
         f"its main thread computes {straggler.ran:.0%} of the time, its peers {straggler.peers_ran:.0%}: "
         "it has more to do on the processor, or its processor is slower"
     )
+    own_waits = (
+        f"its main thread sleeps, or waits for a file or another process of its own, {straggler.own_waits:.0%} of the "
+        f"time, its peers {straggler.peers_own_waits:.0%}: its data may come late"
+    )
     return _notable(
-        [(straggler.starved - straggler.peers_starved, starved), (straggler.ran - straggler.peers_ran, ran)]
+        [
+            (straggler.starved - straggler.peers_starved, starved),
+            (straggler.ran - straggler.peers_ran, ran),
+            (straggler.own_waits - straggler.peers_own_waits, own_waits),
+        ]
     )
 
 

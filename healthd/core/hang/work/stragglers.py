@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate, islice
 from math import ceil, sqrt
@@ -34,7 +34,7 @@ LEAST_FROM_START = 0.06
 APART_FROM_PEERS = 8.0
 """How many standard deviations of its peers, where its past is not known."""
 APART_FROM_FEW = 12.0
-"""The same where it has fewer peers than `ENOUGH`: of few the deviation is hardly known."""
+"""The same with fewer peers than `ENOUGH`, for one that stood out from the start: how uneven these are is not known."""
 ENOUGH = 5
 LEAST_SPREAD = 0.005
 LOW = 0.03
@@ -95,6 +95,10 @@ OVER = 60.0
 """Seconds with less than the least rise of any, after which it is over."""
 AT_MOST = 4
 """One member in so many may be a straggler. More of them have another part in the job."""
+SHOWN = 0.5
+"""Of what one part of the work shows: so much more a member has to work in all, for the others to wait for it."""
+Part = Callable[[WorkShare], float]
+"""A part of the time in which a member does not wait for others, from 0 to 1."""
 
 
 class _Member:
@@ -181,11 +185,13 @@ class StragglerDetector:
     """
     One gang. Members are compared in the windows that all of them have.
 
-    *from_start*: a member that has been slow since its shares are known is named, too.
+    *from_start*: a member that has been slow since its shares are known is named, too. *part*: members are compared by
+    this part of their work alone, and one that does more of it is named where it works more in all.
     """
 
-    def __init__(self, *, from_start: bool = True) -> None:
+    def __init__(self, *, from_start: bool = True, part: Part | None = None) -> None:
         self._names_from_start = from_start
+        self._part = part
         self._members: dict[str, _Member] = {}
         self._windows: deque[ShareWindow] = deque(maxlen=MOST_WINDOWS)
         self._level = 0.0
@@ -222,7 +228,7 @@ class StragglerDetector:
         self._windows.append(window)
         while len(self._windows) > LONG.windows(self._seconds)[0]:
             self._windows.popleft()  # of thousands of members many windows would be much memory
-        present = excesses({rank: share.busy for rank, share in window.shares.items()})
+        present = self._excesses(window)
         self._learn_noise(present)
         for rank, excess in present.items():
             if rank != FIRST or stepping >= PAUSED_BY_FIRST:
@@ -239,7 +245,7 @@ class StragglerDetector:
             return []
         newest = newest[-count:]
         ends = [window.end for window in newest]
-        excess = [excesses({rank: share.busy for rank, share in window.shares.items()}) for window in newest]
+        excess = [self._excesses(window) for window in newest]
         found = dict[str, tuple[_Case, _Recent]]()
         for rank in newest[-1].shares:
             member, recent = self._members[rank], _Recent([each[rank] for each in excess], ends, newest)
@@ -248,6 +254,9 @@ class StragglerDetector:
             if case := self._rise(member, QUICK, recent.excesses, _seconds(newest[-1])):
                 found[rank] = case, recent
         return self._name(found, ends[-1])
+
+    def _excesses(self, window: ShareWindow) -> dict[str, float]:
+        return excesses_of(window, self._part or _whole)
 
     def _stepping(self, window: ShareWindow) -> float:
         """
@@ -286,6 +295,7 @@ class StragglerDetector:
 
     def _name(self, found: Mapping[str, tuple[_Case, _Recent]], at: datetime) -> list[Straggler]:
         """Too many are none: they have another part in the job."""
+        found = {rank: each for rank, each in found.items() if self._is_slow(rank, *each)}
         slow = len(found) + len(self.present)
         if not found or slow > max(1, len(self._members) // AT_MOST):
             return []
@@ -294,6 +304,14 @@ class StragglerDetector:
             self._members[rank].usual = found[rank][0].usual
             self._members[rank].named = straggler
         return [*named.values()]
+
+    def _is_slow(self, rank: str, case: _Case, recent: _Recent) -> bool:
+        """Whether it works more than its peers in all: one that computes more and sleeps less holds up nothing."""
+        if self._part is None:
+            return True
+        since = _since(case, recent)
+        whole = fmean(excesses_of(window, _whole)[rank] for window in recent.windows if window.end > since)
+        return whole >= max(LEAST, SHOWN * case.excess)
 
     def _case(self, rank: str, member: _Member) -> _Case | None:
         if member.named is not None or member.smooth < LEAST / 2:
@@ -366,7 +384,7 @@ class StragglerDetector:
             if name != rank and (is_new or name != FIRST) and each.recent
         ]
         of_peers = max(sqrt(fmean(each * each for each in others)) if others else 0.0, LEAST_SPREAD)
-        apart = APART_FROM_PEERS if len(others) >= ENOUGH else APART_FROM_FEW
+        apart = APART_FROM_PEERS if is_new or len(others) >= ENOUGH else APART_FROM_FEW
         if beside - usual < max(apart * of_peers, SHORT.apart * self._noise / sqrt(count)):
             return None
         return _Case(middle, usual, from_start=not is_new, confidence=0.8 if is_new else 0.6)
@@ -388,6 +406,8 @@ class StragglerDetector:
             peers_starved=median(peer.starved for peer in peers),
             stalled=own.stalled,
             peers_stalled=median(peer.stalled for peer in peers),
+            own_waits=own.own_waits,
+            peers_own_waits=median(peer.own_waits for peer in peers),
             from_start=case.from_start and since - recent.windows[0].begin <= LEAST_WINDOWS * length,
             confidence=case.confidence,
         )
@@ -436,6 +456,15 @@ def excesses(busy: Mapping[str, float]) -> dict[str, float]:
         return share - (ordered[lower + (lower >= own)] + ordered[upper + (upper >= own)]) / 2
 
     return {rank: excess(share) for rank, share in busy.items()}
+
+
+def excesses_of(window: ShareWindow, part: Part) -> dict[str, float]:
+    """The same of one *part* of the work."""
+    return excesses({rank: part(share) for rank, share in window.shares.items()})
+
+
+def _whole(share: WorkShare) -> float:
+    return share.busy
 
 
 def _centre(values: Collection[float]) -> tuple[float, float]:

@@ -30,11 +30,13 @@ class WorkShare(NamedTuple):
     """It was ready to run and had no processor."""
     stalled: float = 0.0
     """It waited for a disk or a file system. Known of pods alone."""
+    own_waits: float = 0.0
+    """It slept by itself, or waited for a file or another process of its own. Known of `healthd run` alone."""
 
     @property
     def busy(self) -> float:
         """The share in which the member did not wait for other members."""
-        return min(1.0, self.ran + self.starved + self.stalled)
+        return min(1.0, self.ran + self.starved + self.stalled + self.own_waits)
 
 
 class ShareWindow(NamedTuple):
@@ -74,5 +76,5 @@ def _share(ring: SampleRing, begin: datetime, end: datetime) -> WorkShare | None
     count = len(times) - bisect_right(times, begin.timestamp())
     if count < SAMPLED * (end - begin).total_seconds():
         return None
-    ran, starved = sum(ring.newest("ran", count)) / count, sum(ring.newest("starved", count)) / count
-    return WorkShare(ran, starved) if ran > 0 else None
+    ran, starved, own_waits = (sum(ring.newest(each, count)) / count for each in ("ran", "starved", "own_waits"))
+    return WorkShare(ran, starved, own_waits=own_waits) if ran > 0 else None

@@ -1,0 +1,52 @@
+"""
+Compares the ranks of a run by their work, as a whole and in its parts.
+
+What a rank computes is known exactly, and most ranks never wait for a file or sleep by themselves. How long they had no
+processor varies a lot on a busy machine, and a rank that does more of one part would be lost in that noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from operator import attrgetter
+
+import msgspec
+
+from healthd.core.hang.straggler import Straggler
+from healthd.core.hang.work.stragglers import AT_MOST, StragglerDetector
+from healthd.core.hang.work.work_share import ShareWindow
+
+
+class SlowRanks:
+    """One gang, whose shares are those of main threads."""
+
+    def __init__(self) -> None:
+        parts = (None, attrgetter("ran"), attrgetter("own_waits"))
+        self._detectors = [StragglerDetector(part=part) for part in parts]
+        self._present: dict[str, Straggler] = {}
+        """By rank, as each was first reported."""
+
+    def add(self, window: ShareWindow) -> list[Straggler]:
+        """Returns what changes: those that begin to be slow, and with `ended_at` those that no longer are."""
+        changes = [change for detector in self._detectors for change in detector.add(window)]
+        begun = [each for each in changes if each.ended_at is None]
+        over = self._over(window.end, was_stopped=any(each.was_stopped for each in changes))
+        most = max(1, len(window.shares) // AT_MOST)
+        for each in begun:
+            if each.rank not in self._present and len(self._present) < most:
+                self._present[each.rank] = each
+        return [*over, *(each for each in begun if self._present.get(each.rank) is each)]
+
+    def restart(self, at: datetime) -> list[Straggler]:
+        """Forget all: the ranks were stopped. Returns those that were slow, as ended."""
+        for detector in self._detectors:
+            detector.restart(at)
+        return self._over(at, was_stopped=True)
+
+    def _over(self, at: datetime, *, was_stopped: bool) -> list[Straggler]:
+        """Those that no part shows to be slow any more."""
+        slow = {each.rank for detector in self._detectors for each in detector.present}
+        over: Sequence[str] = [rank for rank in self._present if rank not in slow]
+        ended = (self._present.pop(rank) for rank in over)
+        return [msgspec.structs.replace(each, ended_at=at, was_stopped=was_stopped) for each in ended]

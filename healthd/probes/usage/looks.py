@@ -1,0 +1,44 @@
+"""
+Looks at what main threads wait for, many times a second.
+
+They are taken by a thread of its own: a turn of the event loop costs several times as much as the looks at eight ranks.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+
+from healthd.core.hang.work.own_waits import SELDOM
+from healthd.probes.usage.process_tree import ProcessTree
+
+
+class Looks:
+    """At those of `trees`, from `start` to `stop`."""
+
+    def __init__(self) -> None:
+        self.trees: Sequence[ProcessTree] = ()
+        self.every = SELDOM
+        """Seconds."""
+        self._is_stopped = threading.Event()
+
+    def start(self) -> None:
+        """Begin. It ends with the process, too."""
+        threading.Thread(target=self._run, name="looks at main threads", daemon=True).start()
+
+    def stop(self) -> None:
+        """Take no further look, once the present one is over."""
+        self._is_stopped.set()
+
+    def _run(self) -> None:
+        while not self._is_stopped.is_set():
+            time.sleep(pause(self.every))  # an Event that is waited for costs more
+            for tree in self.trees:
+                tree.look(time.monotonic())
+
+
+def pause(every: float) -> float:
+    """Seconds until the next look, half of *every* more or less: else steps of that length would all look alike."""
+    return every * (0.5 + random.random())

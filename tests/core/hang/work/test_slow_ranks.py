@@ -1,0 +1,100 @@
+"""Which rank of a run is named on a machine whose processors are scarce: the windows are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from healthd.core.hang.straggler import Straggler
+from healthd.core.hang.work.slow_ranks import SlowRanks
+from healthd.core.hang.work.straggler_text import sentence_of
+from healthd.core.hang.work.work_share import ShareWindow, WorkShare
+from tests.fakes import START
+
+LENGTH = timedelta(seconds=5)
+A_MINUTE = 12
+EVEN = {str(rank): WorkShare(0.4) for rank in range(4)}
+SLEEPS = {**EVEN, "2": WorkShare(0.4, own_waits=0.11)}
+COMPUTES = {**EVEN, "2": WorkShare(0.51)}
+
+
+class BusyMachine:
+    """A run of four ranks that wait for a processor for a fifth of the time, now more and now less."""
+
+    def __init__(self) -> None:
+        self.ranks = SlowRanks()
+        self.dice = Random(3)
+        self.now = START
+
+    def run(self, minutes: int, shares: Mapping[str, WorkShare]) -> list[Straggler]:
+        """So many minutes with these shares. What changed in them."""
+        found: list[Straggler] = []
+        for _ in range(minutes * A_MINUTE):
+            window = {rank: share._replace(starved=self.dice.gauss(0.2, 0.02)) for rank, share in shares.items()}
+            found += self.ranks.add(ShareWindow(self.now, self.now + LENGTH, window))
+            self.now += LENGTH
+        return found
+
+
+def begun_and_over(changes: Sequence[Straggler]) -> list[tuple[str, bool]]:
+    return [(each.rank, each.ended_at is not None) for each in changes]
+
+
+def test_even_ranks_are_not_named() -> None:
+    assert BusyMachine().run(120, EVEN) == []
+
+
+@pytest.mark.parametrize(
+    ("slow", "why"),
+    [(SLEEPS, "its main thread sleeps, or waits for a file"), (COMPUTES, "its main thread computes 51% of the time")],
+    ids=["sleeps", "computes"],
+)
+@pytest.mark.parametrize("before", [1, 60])
+def test_a_rank_that_is_a_tenth_slower_is_named_within_two_minutes(
+    slow: Mapping[str, WorkShare], why: str, before: int
+) -> None:
+    machine = BusyMachine()
+    assert machine.run(before, EVEN) == []
+
+    (straggler,) = machine.run(2, slow)
+
+    assert straggler.rank == "2"
+    assert why in sentence_of(straggler)
+
+
+def test_a_rank_that_sleeps_where_its_peers_compute_holds_up_nothing() -> None:
+    machine = BusyMachine()
+    machine.run(60, EVEN)
+
+    assert machine.run(60, {**EVEN, "2": WorkShare(0.25, own_waits=0.15)}) == []
+
+
+def test_a_rank_is_reported_once_whichever_parts_show_it_and_once_when_no_part_does() -> None:
+    machine = BusyMachine()
+    machine.run(60, EVEN)
+    changes = machine.run(20, {**EVEN, "2": WorkShare(0.6, own_waits=0.2)})
+    changes += machine.run(20, COMPUTES)
+    changes += machine.run(20, EVEN)
+
+    assert begun_and_over(changes) == [("2", False), ("2", True)]
+
+
+def test_more_than_a_quarter_of_the_ranks_are_not_named_whatever_parts_show_them() -> None:
+    machine = BusyMachine()
+    machine.run(60, EVEN)
+
+    assert len(machine.run(60, {**SLEEPS, "3": WorkShare(0.51)})) <= 1
+
+
+def test_a_stopped_run_has_no_slow_rank() -> None:
+    machine = BusyMachine()
+    machine.run(60, EVEN)
+    machine.run(5, SLEEPS)
+
+    (ended,) = machine.ranks.restart(machine.now)
+
+    assert (ended.rank, ended.ended_at, ended.was_stopped) == ("2", machine.now, True)
+    assert machine.ranks.restart(machine.now) == []
