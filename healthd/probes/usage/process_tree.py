@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -165,15 +166,27 @@ class _Process:
         if since is None or self._syscall < 0:
             return
         with contextlib.suppress(OSError):
-            if _OWN_WAITS.is_one(os.pread(self._syscall, PAGE, 0), self._file):
+            if _OWN_WAITS.is_one(os.pread(self._syscall, PAGE, 0), self):
                 self._own_waits += min(now - since, LONGEST_LOOK)
 
-    def _file(self, number: int) -> str:
-        """What its open file *number* is. Empty: there is none."""
+    def file(self, number: int) -> str:
+        """See `Opened`."""
         try:
             return os.readlink(f"{self._folder}/fd/{number}")  # noqa: PTH115 - words in probes
         except OSError:
             return ""
+
+    def number_at(self, address: int) -> int:
+        """See `Opened`."""
+        memory = -1
+        try:
+            memory = _open(f"{self._folder}/mem")
+            return int.from_bytes(os.pread(memory, 4, address), sys.byteorder, signed=True)
+        except (OSError, OverflowError):  # an address that is none
+            return -1
+        finally:
+            if memory >= 0:
+                os.close(memory)
 
     def _cpu(self) -> float:
         """Exact, where /proc has hundredths of a second: a rank that uses little shows no steps by those."""

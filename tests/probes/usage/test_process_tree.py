@@ -334,3 +334,25 @@ def test_a_real_process_that_sleeps_waits_for_itself() -> None:
             below.look(look / 10)
 
         assert own_waits(below) > 1
+
+
+def test_a_real_process_that_polls_the_pipe_of_its_loader_waits_for_its_own() -> None:
+    program = "import multiprocessing as m\na, b = m.Pipe(False)\nprint(flush=True)\nwhile True: a.poll(0.5)"
+    with running(program):
+        below = ProcessTree(os.getpid())
+        until(below, lambda used: used.ran > 0)
+        for look in range(20):
+            below.look(look / 10)
+
+        assert own_waits(below) > 1
+
+
+def test_a_real_process_that_polls_a_socket_may_wait_for_its_peers() -> None:
+    program = "import multiprocessing as m\na, b = m.Pipe()\nprint(flush=True)\nwhile True: a.poll(0.5)"
+    with running(program):
+        below = ProcessTree(os.getpid())
+        until(below, lambda used: used.ran > 0)
+        for look in range(20):
+            below.look(look / 10)
+
+        assert own_waits(below) == 0

@@ -7,8 +7,9 @@ The line is that of `/proc/PID/syscall`, see proc_pid_syscall(5): the number of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from statistics import fmean, median
+from typing import Protocol
 
 from healthd.core.hang.samples import SampleRing
 from healthd.core.hang.suspects.system_calls import numbers_of
@@ -23,13 +24,28 @@ STANDS_OUT = 0.03
 _SLEEPS = ("nanosleep", "clock_nanosleep")
 _FILES = ("openat", "newfstatat", "statx", "fsync", "fdatasync")
 _CHILDREN = ("wait4", "waitid")
-_NO_FILES = {"select": 1, "pselect6": 1, "poll": 2, "ppoll": 2}
-"""The word of the line with the number of files that the call waits for. Without one it sleeps until its time is over,
-as `time.sleep` of Python 3.10 does."""
+_SELECTS = ("select", "pselect6")
+"""The first argument is the number of files that they wait for. Without one they sleep until their time is over, as
+`time.sleep` of Python 3.10 does."""
+_POLLS = ("poll", "ppoll")
+"""The first argument is the address of a list of files, and the second one how many these are. The list of a single one
+begins with its number. So a process waits for that of its data loader."""
 _DATA = ("read", "write", "pread64", "pwrite64")
 """The first argument is the number of an open file."""
 _NOT_IN_A_CALL = b"-1"
 """It waits for memory: for a page of a mapped file, or of the swap space."""
+
+
+class Opened(Protocol):
+    """What a process has opened. Nothing of it is changed by looking."""
+
+    def file(self, number: int) -> str:
+        """What its open file of this number is, as the link `/proc/PID/fd/N` says it. Empty: not known."""
+        ...
+
+    def number_at(self, address: int) -> int:
+        """The number of 32 bits at an address of its memory. -1: it must not be read."""
+        ...
 
 
 class OwnWaits:
@@ -38,19 +54,20 @@ class OwnWaits:
     def __init__(self, machine: str) -> None:
         self._always = {_NOT_IN_A_CALL, *map(_word, numbers_of((*_SLEEPS, *_FILES, *_CHILDREN), machine))}
         self._data = set(map(_word, numbers_of(_DATA, machine)))
-        self._no_files = {
-            _word(number): place for name, place in _NO_FILES.items() for number in numbers_of([name], machine)
-        }
+        self._selects = set(map(_word, numbers_of(_SELECTS, machine)))
+        self._polls = set(map(_word, numbers_of(_POLLS, machine)))
 
-    def is_one(self, line: bytes, file_of: Callable[[int], str]) -> bool:
-        """*file_of*: what the open file of a number is, as the link `/proc/PID/fd/N` says it. Empty: not known."""
-        call, _, arguments = line.partition(b" ")
+    def is_one(self, line: bytes, opened: Opened) -> bool:
+        """Whether a thread of the process that has *opened* files waits so."""
+        call, *words = line.split(maxsplit=3) or [b""]
         if call in self._always:
             return True
-        if place := self._no_files.get(call):
-            words = arguments.split(maxsplit=2)
-            return len(words) >= place and words[place - 1] == b"0x0"
-        return call in self._data and _is_own_file(file_of(_number(arguments)))
+        first, second = (_number(word) for word in [*words, b"", b""][:2])
+        if call in self._selects:
+            return first == 0
+        if call in self._polls:
+            return second == 0 or (second == 1 and _is_own_file(opened.file(opened.number_at(first))))
+        return call in self._data and _is_own_file(opened.file(first))
 
 
 def seconds_between_looks(ranks: Iterable[SampleRing]) -> float:
@@ -64,11 +81,11 @@ def _is_own_file(name: str) -> bool:
     return name.startswith(("pipe:", "/")) and (not name.startswith("/dev/") or name.startswith("/dev/shm/"))
 
 
-def _number(arguments: bytes) -> int:
-    """The first of the arguments, which are hexadecimal. -1: there is none."""
+def _number(word: bytes) -> int:
+    """An argument, which is hexadecimal. -1: it is none."""
     try:
-        return int(arguments.split(maxsplit=1)[0], 16)
-    except (IndexError, ValueError):
+        return int(word, 16)
+    except ValueError:
         return -1
 
 

@@ -14,9 +14,22 @@ STACK = "0x7ffe2c7a1e40 0x7f3f01d08c4e"
 """Where its stack and its program are, which ends each line."""
 
 
+class Opened:
+    """One open file, 3, whose number is at one address of the memory."""
+
+    def __init__(self, file: str = "") -> None:
+        self._file = file
+
+    def file(self, number: int) -> str:
+        return self._file if number == 3 else ""
+
+    def number_at(self, address: int) -> int:
+        return 3 if address == 0x7FFD5 else -1
+
+
 def is_own(line: str, file: str = "", machine: str = "x86_64") -> bool:
     """Whether a thread with that *line* waits for something of its own; the open file 3 is *file*."""
-    return OwnWaits(machine).is_one(f"{line} {STACK}\n".encode(), lambda number: file if number == 3 else "")
+    return OwnWaits(machine).is_one(f"{line} {STACK}\n".encode(), Opened(file))
 
 
 @pytest.mark.parametrize(
@@ -54,6 +67,18 @@ def test_reads_and_writes_of_files_and_pipes_are_its_own(number: int, file: str)
     assert is_own(f"{number} 0x3 0x7ffd5 0x1000 0x0 0x0 0x0", file)
 
 
+@pytest.mark.parametrize("line", ["7 0x7ffd5 0x1 0x1387", "271 0x7ffd5 0x1 0x7ffd6"])
+@pytest.mark.parametrize(("file", "is_its_own"), [("pipe:[4711]", True), ("socket:[4711]", False), ("", False)])
+def test_a_poll_for_one_file_is_its_own_where_that_is_the_pipe_of_its_loader(
+    line: str, file: str, is_its_own: bool
+) -> None:
+    assert is_own(f"{line} 0x0 0x0 0x0", file) is is_its_own
+
+
+def test_a_poll_whose_file_must_not_be_seen_is_not() -> None:
+    assert not is_own("7 0x1 0x1 0x1387 0x0 0x0 0x0", "pipe:[4711]")
+
+
 @pytest.mark.parametrize("file", ["socket:[4711]", "/dev/infiniband/uverbs0", "anon_inode:[eventpoll]", ""])
 def test_what_may_lead_to_a_peer_is_not(file: str) -> None:
     assert not is_own("0 0x3 0x7ffd5 0x1000 0x0 0x0 0x0", file)
@@ -79,7 +104,7 @@ def test_a_wait_in_which_peers_may_be_waited_for_is_not(line: str) -> None:
 
 @pytest.mark.parametrize("line", ["", "0", "0 zz", "23", "7 0x1", "999 0x0", "\x00"])
 def test_a_line_that_is_cut_off_or_unknown_shows_nothing(line: str) -> None:
-    assert not OwnWaits("x86_64").is_one(line.encode(), lambda number: "/data" if number == 3 else "")
+    assert not OwnWaits("x86_64").is_one(line.encode(), Opened("/data"))
 
 
 def test_on_a_machine_whose_calls_have_no_names_nothing_is_its_own() -> None:
