@@ -23,7 +23,7 @@ from healthd.core.api.health import MOST_WINDOWS, PodWork
 from healthd.core.hang.pods import SAMPLE_EVERY
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.gang_work import GangWork, RankWork
-from healthd.core.hang.work.stragglers import StragglerDetector
+from healthd.core.hang.work.slow_ranks import SlowRanks
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 from healthd.core.hang.work.work_windows import FINE
 from healthd.core.node.reporting import WORK_AFTER, WORK_ASKED_AFTER, WORK_CHANGED_AFTER
@@ -253,9 +253,9 @@ def _noise(_kept: list[float] = []) -> list[float]:  # noqa: B006 - made once
 
 def reported(gang: Gang, count: int, slow: Slow | None = None) -> list[tuple[float, Straggler]]:
     """What is reported of *gang* in *count* windows: seconds after its start, and the rank."""
-    detector, found = StragglerDetector(), list[tuple[float, Straggler]]()
+    ranks, found = SlowRanks(), list[tuple[float, Straggler]]()
     for window in gang.windows(count, slow):
-        begun = [each for each in detector.add(window) if each.ended_at is None]
+        begun = [each for each in ranks.add(window) if each.ended_at is None]
         found += [((window.end - START).total_seconds(), each) for each in begun]
     return found
 
