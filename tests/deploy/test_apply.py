@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -37,9 +38,26 @@ def rendered(request: pytest.FixtureRequest, control_plane: ControlPlane) -> str
     """
     if isinstance(request.param, Path):
         return rendered_for(control_plane, request.param)
-    text = rendered_for(control_plane, component=request.param)
-    known = [one for one in quick_yaml.load_all(text) if one and one["apiVersion"] != MONITORING]
-    return quick_yaml.dump_all(known)
+    objects = objects_of(rendered_for(control_plane, component=request.param))
+    return quick_yaml.dump_all(one for one in objects if one["apiVersion"] != MONITORING)
+
+
+@pytest.fixture(scope="module")
+def base(control_plane: ControlPlane) -> list[Any]:
+    """The objects of the base, which every overlay and component changes a few of."""
+    return objects_of(rendered_for(control_plane))
+
+
+@pytest.fixture(scope="module")
+def changed(rendered: str, base: list[Any]) -> str:
+    """What is not as it is in the base; of the base itself, all: to send all of it for each component takes minutes."""
+    objects = objects_of(rendered)
+    return quick_yaml.dump_all([one for one in objects if one not in base] or objects)
+
+
+def objects_of(text: str) -> list[Any]:
+    """Of a text with several documents, of which some may be empty."""
+    return [one for one in quick_yaml.load_all(text) if one]
 
 
 def test_an_overlay_sets_the_links_to_runbooks_and_the_label_of_the_operator_as_the_page_says(
@@ -52,7 +70,7 @@ def test_an_overlay_sets_the_links_to_runbooks_and_the_label_of_the_operator_as_
     lines = quick_yaml.load((own / "kustomization.yaml").read_text())
     (own / "kustomization.yaml").write_text(yaml.safe_dump(lines | wanted[0] | wanted[1]))
 
-    made = [one for one in quick_yaml.load_all(control_plane.kubectl("kustomize", str(own))) if one]
+    made = objects_of(control_plane.kubectl("kustomize", str(own)))
     watched = [one for one in made if one["apiVersion"] == MONITORING]
     (rules,) = (one for one in watched if one["kind"] == "PrometheusRule")
     alerts = [rule for group in rules["spec"]["groups"] for rule in group["rules"] if "alert" in rule]
@@ -73,33 +91,31 @@ def kubeconform(request: pytest.FixtureRequest) -> Path:
     return program(KUBECONFORM)
 
 
-def test_kubeconform_knows_every_field(
-    rendered: str, kubeconform: Path, control_plane: ControlPlane, tmp_path: Path
-) -> None:
-    (tmp_path / "schemas").mkdir()
-    location = write_schemas(control_plane, tmp_path / "schemas")
+@pytest.fixture(scope="module")
+def schemas(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where kubeconform finds those of this API server."""
+    return write_schemas(control_plane, tmp_path_factory.mktemp("schemas"))
 
+
+def test_kubeconform_knows_every_field(changed: str, kubeconform: Path, schemas: str) -> None:
     done = subprocess.run(
-        [str(kubeconform), "-strict", "-summary", "-verbose", "-schema-location", location, "-"],
-        input=rendered,
+        [str(kubeconform), "-strict", "-summary", "-verbose", "-schema-location", schemas, "-"],
+        input=changed,
         capture_output=True,
         text=True,
         check=False,
     )
 
-    count = sum(1 for one in quick_yaml.load_all(rendered) if one)
+    count = len(objects_of(changed))
     assert done.returncode == 0, done.stdout
     assert f"Valid: {count}, Invalid: 0, Errors: 0, Skipped: 0" in done.stdout
 
 
-def test_kubeconform_finds_a_field_that_is_misspelt(
-    kubeconform: Path, control_plane: ControlPlane, tmp_path: Path
-) -> None:
-    location = write_schemas(control_plane, tmp_path)
+def test_kubeconform_finds_a_field_that_is_misspelt(kubeconform: Path, schemas: str) -> None:
     wrong = (DEPLOY / "daemonset.yaml").read_text().replace("tolerations:", "toleration:")
 
     done = subprocess.run(
-        [str(kubeconform), "-strict", "-schema-location", location, "-"],
+        [str(kubeconform), "-strict", "-schema-location", schemas, "-"],
         input=wrong,
         capture_output=True,
         text=True,
@@ -110,20 +126,20 @@ def test_kubeconform_finds_a_field_that_is_misspelt(
     assert "toleration" in done.stdout
 
 
-def test_the_api_server_accepts_everything_as_it_is_written(rendered: str, installed: ControlPlane) -> None:
-    for one in quick_yaml.load_all(rendered):
-        if one and one["kind"] == "Namespace":  # a dry run makes none, and refuses what would be in it
+def test_the_api_server_accepts_everything_as_it_is_written(changed: str, installed: ControlPlane) -> None:
+    for one in objects_of(changed):
+        if one["kind"] == "Namespace":  # a dry run makes none, and refuses what would be in it
             installed.ensure_namespace(one["metadata"]["name"])
 
     answer = installed.kubectl(
-        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", input=rendered
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", input=changed
     )
 
-    assert len(answer.splitlines()) == sum(1 for one in quick_yaml.load_all(rendered) if one)
+    assert len(answer.splitlines()) == len(objects_of(changed))
 
 
 def test_a_pod_that_verifies_may_run_the_image_of_the_controller(rendered: str) -> None:
-    objects = {(one["kind"], one["metadata"]["name"]): one for one in quick_yaml.load_all(rendered) if one}
+    objects = {(one["kind"], one["metadata"]["name"]): one for one in objects_of(rendered)}
     (container,) = objects["Deployment", "healthd-controller"]["spec"]["template"]["spec"]["containers"]
     rules = objects["ClusterRole", "healthd-controller-verifier"]["rules"]
 
