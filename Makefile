@@ -7,8 +7,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One more than the cores of a small machine: the tests of the lab mostly wait.
-WORKERS ?= 3
+# Twice the cores of a small machine: the tests of the lab mostly wait.
+WORKERS ?= 4
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(SLOWEST)
 SLOWEST := --durations=10 --durations-min=0.1
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
@@ -22,7 +23,7 @@ INPUTS := $(call hash,pyproject.toml requirements.lock)
 FOR_USE := $(VENV)/.for-use-$(INPUTS)
 FOR_WORK := $(VENV)/.for-work-$(INPUTS)
 
-.PHONY: help demo test coverage quick lab kinds kubernetes check lint form types layers format docs bench lock clean
+.PHONY: help demo test coverage quick lab kinds scenarios kubernetes check lint form types layers format docs bench lock clean
 .DEFAULT_GOAL := help
 
 # Bytecode is kept even where the environment forbids it: each process of the tests would compile all of them anew.
@@ -37,14 +38,14 @@ demo: $(FOR_USE) ## show a training job that survives a broken GPU; options in A
 
 test: lab ## run all tests; options in ARGS="-k words"
 	@echo "==> all tests, on $(WORKERS) processes; skipped tests are listed with their reasons"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(SLOWEST) $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 coverage: lab ## run all tests, and show which lines none of them ran (about twice the time)
 	@$(MAKE) --no-print-directory test ARGS='--cov --cov-report=term:skip-covered $(ARGS)'
 
 quick: $(FOR_WORK) ## run the tests that need neither the lab nor patience, while you work; options in ARGS="-k words"
 	@echo "==> quick tests, on $(WORKERS) processes"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not lab and not slow' $(SLOWEST) $(ARGS)
+	@$(PYTEST) -m 'not lab and not slow' $(ARGS)
 
 lab: $(FOR_WORK) ## build the programs of the lab, where it can be done (a quarter of an hour, once)
 	@echo "==> programs of the lab: a real control plane, simulated nodes"
@@ -55,6 +56,10 @@ kinds: lab ## try every gang kind with its real controller (40 minutes; ten more
 	@$(BIN)/python -m tests.lab.build kinds
 	@$(BIN)/python -m pytest --all-kinds $(if $(RESULTS),--write-results) \
 		tests/lab/kinds tests/gangs/lab tests/gangs/recoveries $(ARGS)
+
+scenarios: lab ## interrupt a recovery at every moment, with every kind of gang, of which `make test` tries a part (half an hour)
+	@echo "==> all scenarios on simulated nodes"
+	@HEALTHD_ALL_SCENARIOS=1 $(BIN)/python -m pytest $(SLOWEST) tests/kubernetes --ignore=tests/kubernetes/real $(ARGS)
 
 kubernetes: $(FOR_WORK) ## try healthd on another Kubernetes, VERSION=1.35 (a quarter of an hour; ten minutes more, once)
 	@echo "==> Kubernetes $(or $(VERSION),of the lab), and its stories"

@@ -28,6 +28,8 @@ pytest_plugins = [
 settings.register_profile("everyday", derandomize=True, deadline=None, database=None)
 settings.load_profile("everyday")
 
+_LONG_GROUPS = ("lab of kubernetes", "lab of deploy", "dead kubelet", "lab of gangs", "kmsg", "monitoring", "history")
+"""Groups that take minutes, those first that must begin first: the others fill what is left of the workers' time."""
 _LONGEST_NAME = 100
 _LONGEST_FOLDER = 24
 _TURNS = 5
@@ -57,13 +59,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Keep what shares something of the machine on one worker of pytest-xdist: its kernel log, or its memory. The tests of
     the lab in one folder take a control plane after the other, so there is at most one for each worker.
 
-    A module of the lab that mostly waits has a group of its own: another worker takes it beside the others.
+    A module of the lab that mostly waits has a group of its own: another worker takes it beside the others. Long groups
+    come first (with `--no-loadscope-reorder`), so that none is left for the end, when it would run alone.
     """
     for item in items:
         if item.get_closest_marker("kmsg"):
             item.add_marker(pytest.mark.xdist_group("kmsg"))
         elif item.get_closest_marker("lab"):
             item.add_marker(pytest.mark.xdist_group(f"lab of {_folder(item)}"))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    """The groups in order, then the other groups, then what has none."""
+    marks = [mark.args[0] for mark in item.iter_markers("xdist_group")]
+    if not marks:
+        return len(_LONG_GROUPS) + 1
+    return _LONG_GROUPS.index(marks[-1]) if marks[-1] in _LONG_GROUPS else len(_LONG_GROUPS)
 
 
 def _folder(item: pytest.Item) -> str:

@@ -1,8 +1,7 @@
 """
 The leading controller is killed in each phase of a recovery: the standby goes on, and there is one restart.
 
-Every day each moment is tried with one kind of gang. All moments with all kinds:
-`HEALTHD_ALL_SCENARIOS=1 pytest tests/kubernetes/test_killed_controller.py`.
+Every day half of the moments are tried, each with one kind of gang; `make scenarios` tries all moments with all kinds.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ IN_SEVERAL_WRITES = [
     (Point(Phase.STOPPING, When.ACTED), "StatefulSet with a launcher"),
     (Point(Phase.STARTING, When.LEAVING), "StatefulSet with a launcher"),
 ]
-EVERY_DAY = [*zip(POINTS, itertools.cycle(KINDS)), *IN_SEVERAL_WRITES]
+EVERY_DAY = [*zip(POINTS[::2], itertools.cycle(KINDS)), *IN_SEVERAL_WRITES[::2]]
 WHOLE = [*itertools.product(POINTS, KINDS), *IN_SEVERAL_WRITES]
 
 

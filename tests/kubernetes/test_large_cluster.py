@@ -19,6 +19,7 @@ from healthd.core.node.quarantine import read_record
 from tests.checkpoints.builders import a_sharded_step, shard_name
 from tests.kubernetes.gangs import template
 from tests.kubernetes.replicas import Replicas
+from tests.kubernetes.sampled import one_in
 from tests.kubernetes.scenario import BESIDE, Scenario
 from tests.lab.kubernetes import HAS_MUTATING_POLICIES
 from tests.lab.simulated import PRODUCT
@@ -29,7 +30,7 @@ MEMBERS, SPARES = 128, 12
 BROKEN = ("False", "xid-79")
 
 
-@pytest.mark.parametrize("which", ["Job", "JobSet"])
+@pytest.mark.parametrize("which", one_in(2, ["JobSet", "Job"]))
 async def test_gang_of_128_resumes_on_a_spare_from_its_last_whole_checkpoint(
     scenario: Scenario, other_stage: Scenario, replicas: Replicas, tmp_path: Path, which: str
 ) -> None:

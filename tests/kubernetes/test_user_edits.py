@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +28,7 @@ STOPPED = (
     Point(Phase.STARTING, When.RECORDED),
 )
 STARTED = (Point(Phase.STARTING, When.LEAVING), Point(Phase.CONFIRMING, When.RECORDED))
+OTHER_KINDS = ("JobSet", "StatefulSet", "StatefulSet with a launcher", "plain pods")
 
 
 def suspends(scenario: Scenario) -> None:
@@ -71,7 +73,7 @@ async def meanwhile(scenario: Scenario, replicas: Replicas, which: str, point: P
         replica.proxy.release()
 
 
-@pytest.mark.parametrize("point", one_in(2, [*RUNNING, *STARTED]), ids=str)
+@pytest.mark.parametrize("point", one_in(3, [*RUNNING, *STARTED]), ids=str)
 async def test_gang_that_its_user_suspends_stays_so(scenario: Scenario, replicas: Replicas, point: Point) -> None:
     await meanwhile(scenario, replicas, "Job", point, suspends)
 
@@ -80,7 +82,7 @@ async def test_gang_that_its_user_suspends_stays_so(scenario: Scenario, replicas
     assert scenario.get("job/llama")["spec"]["suspend"]
 
 
-@pytest.mark.parametrize("point", one_in(2, [*RUNNING, *STOPPED, *STARTED]), ids=str)
+@pytest.mark.parametrize("point", one_in(4, [*RUNNING, *STOPPED, *STARTED]), ids=str)
 async def test_gang_that_its_user_deletes_is_not_made_again(
     scenario: Scenario, replicas: Replicas, point: Point
 ) -> None:
@@ -124,7 +126,7 @@ async def test_gang_that_its_user_changes_while_it_is_stopped_waits_for_the_user
     assert set(map(tuple, scenario.ranks.starts.values())) == {(0,)}
 
 
-@pytest.mark.parametrize("point", one_in(2, [*RUNNING, *STARTED]), ids=str)
+@pytest.mark.parametrize("point", one_in(3, [*RUNNING, *STARTED]), ids=str)
 async def test_workers_that_their_user_scales_to_zero_stay_so(
     scenario: Scenario, replicas: Replicas, point: Point
 ) -> None:
@@ -135,10 +137,11 @@ async def test_workers_that_their_user_scales_to_zero_stay_so(
     assert scenario.get("statefulset/llama")["spec"]["replicas"] == 0
 
 
-@pytest.mark.parametrize("which", ["JobSet", "StatefulSet", "StatefulSet with a launcher", "plain pods"])
-@pytest.mark.parametrize("point", [STOPPED[1], STARTED[1]], ids=str)
+@pytest.mark.parametrize(
+    ("point", "which"), one_in(3, list(itertools.product((STOPPED[1], STARTED[1]), OTHER_KINDS))), ids=str
+)
 async def test_gang_of_any_kind_that_its_user_deletes_is_not_made_again(
-    scenario: Scenario, replicas: Replicas, which: str, point: Point
+    scenario: Scenario, replicas: Replicas, point: Point, which: str
 ) -> None:
     await meanwhile(scenario, replicas, which, point, deletes)
 
