@@ -369,14 +369,15 @@ class StragglerDetector:
 
     def _by_peers(self, rank: str, newest: Sequence[float], beside: float, blocks: int, count: int) -> _Case | None:
         """Its past is too short to judge by, and it stands out from its peers."""
-        if len(self._members) < FEW or rank == FIRST:
+        if len(self._members) < FEW:
             return None
         member = self._members[rank]
         before = member.usual_before(blocks) if len(member.past) > blocks else member.just_before(len(newest))
         is_new = before < LOW
         usual = max(0.0, before) if is_new else 0.0
         middle = median(newest) - usual
-        if not (is_new or self._names_from_start) or min(beside - usual, middle) < LEAST_FROM_START:
+        may_be_slow = is_new or (self._names_from_start and rank != FIRST)
+        if not may_be_slow or min(beside - usual, middle) < LEAST_FROM_START:
             return None
         others = [
             fmean([*each.recent][-len(newest) :]) - (each.usual_before(blocks) if is_new else 0.0)

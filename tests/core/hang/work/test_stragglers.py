@@ -124,6 +124,20 @@ def test_rank_0_that_does_more_from_the_start_is_not_named() -> None:
     assert Comparison().add(4 * AN_HOUR, slow(0, 0.2)) == []
 
 
+def test_rank_0_that_becomes_slower_in_the_first_quarter_of_an_hour_is_named_by_five_minutes() -> None:
+    gang = Comparison(timedelta(seconds=5))
+    assert gang.add(3 * A_MINUTE, EVEN) == []
+    assert gang.add(2 * A_MINUTE, slow(0, 0.2)) == []
+
+    assert ranks_of(gang.add(3 * A_MINUTE, slow(0, 0.2))) == ["0"]
+
+
+def test_rank_0_that_does_more_from_the_first_minutes_on_is_not_named() -> None:
+    gang = Comparison(timedelta(seconds=5))
+
+    assert gang.add(15 * A_MINUTE, slow(0, 0.2)) == []
+
+
 def test_rank_0_is_named_when_it_becomes_slower_than_it_was() -> None:
     gang = Comparison()
     gang.add(AN_HOUR, slow(0, 0.1))
