@@ -134,7 +134,7 @@ async def a_running_agent(
 @pytest.fixture(scope="module", autouse=True)
 def _kinds(control_plane: ControlPlane) -> None:
     control_plane.apply(CRDS)
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    control_plane.await_definitions()
     control_plane.kubectl("create", "namespace", QuarantinePolicy().namespace)
 
 

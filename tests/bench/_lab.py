@@ -20,7 +20,7 @@ def a_lab(options: Options | None = None) -> Iterator[tuple[ControlPlane, Simula
     """Runs until the block ends; no node is there yet."""
     with ControlPlane(options) as control_plane:
         control_plane.apply(DEPLOY / "crds.yaml")
-        control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        control_plane.await_definitions()
         control_plane.kubectl("create", "namespace", NAMESPACE)
         nodes = SimulatedNodes(control_plane)
         nodes.start()

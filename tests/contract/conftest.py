@@ -41,7 +41,7 @@ def api_server(control_plane: ControlPlane) -> ControlPlane:
     """A real API server that knows our kinds, without a scheduler: it would write to pods that a test compares."""
     control_plane.programs["kube-scheduler"].stop()
     control_plane.apply(CRDS)
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+    control_plane.await_definitions()
     collector = control_plane.programs["kube-controller-manager"]
     collector.stop()  # it looks for new kinds once in 30 s, and when it starts
     collector.start()

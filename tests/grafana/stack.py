@@ -80,7 +80,7 @@ class Controller:
     def __init__(self, control_plane: ControlPlane, folder: Path, *, config: dict[str, Any] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         control_plane.apply(quick_yaml.dump_all(definitions()))
-        control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        control_plane.await_definitions()
         token = bind_controller(control_plane)
         kubeconfig = control_plane.write_kubeconfig(folder / "kubeconfig", token)
         (folder / "healthd.yaml").write_text(yaml.safe_dump(config or {}))

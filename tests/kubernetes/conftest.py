@@ -37,7 +37,7 @@ def kubernetes(built_control_plane: None, request: pytest.FixtureRequest) -> Ite
     get(JOBSET, request)
     with ControlPlane() as control_plane:
         control_plane.apply(quick_yaml.dump_all(definitions()))
-        control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        control_plane.await_definitions()
         if HAS_MUTATING_POLICIES:
             control_plane.apply(DEPLOY / "admission-gangs.yaml")
         control_plane.kubectl("create", "namespace", SYSTEM)

@@ -60,7 +60,7 @@ def kubernetes(built_control_plane: None, request: pytest.FixtureRequest) -> Ite
     get(JOBSET, request)
     with ControlPlane(_AS_BEFORE if HAS_MUTATING_POLICIES else Options()) as control_plane:
         control_plane.apply(quick_yaml.dump_all(definitions()))
-        control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        control_plane.await_definitions()
         control_plane.kubectl("create", "namespace", SYSTEM)
         start_jobset(control_plane)
         yield control_plane

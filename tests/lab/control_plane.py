@@ -249,6 +249,18 @@ class ControlPlane:
         """Return when a kind whose definition was just applied can be listed at *path*. Raises LabError."""
         wait_until(f"served: {path}", lambda: self._serves(path), limit=limit)
 
+    def await_definitions(self, *, limit: float = _UP) -> None:
+        """
+        Return when every kind that is defined is served. Raises LabError. `kubectl wait` ends with an error where a
+        definition has no condition yet, as in its first moments.
+        """
+        wait_until("served: every definition", self._all_established, limit=limit)
+
+    def _all_established(self) -> bool:
+        found = self.api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
+        conditions = [each.get("status", {}).get("conditions") or [] for each in found]
+        return all(any(one["type"] == "Established" and one["status"] == "True" for one in each) for each in conditions)
+
     def wait_until_deleted(self, path: str, *, limit: float) -> None:
         """Return when there is no object at *path*. Raises LabError."""
         wait_until(f"gone: {path}", lambda: not self.has(path), limit=limit)

@@ -39,7 +39,7 @@ async def remote(control_plane: ControlPlane, token: str) -> AsyncIterator[Clust
 def own_kinds(control_plane: ControlPlane) -> None:
     """The kinds of healthd itself are known, also to the garbage collector: it looks for new ones when it starts."""
     control_plane.apply(DEPLOY / "crds.yaml")
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+    control_plane.await_definitions()
     collector = control_plane.programs["kube-controller-manager"]
     collector.stop()
     collector.start()

@@ -24,7 +24,7 @@ def test_a_job_is_examined_as_the_api_server_has_it(
     assert main(["doctor", "job/train", *where]) == 1
     assert "healthd is not installed in this cluster" in capsys.readouterr().out
     control_plane.apply(DEPLOY / "crds.yaml")
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+    control_plane.await_definitions()
 
     code = main(["doctor", "job/train", *where, "--json"])
 

@@ -29,7 +29,7 @@ from tests.lab.simulated import SimulatedNodes
 def shipped(control_plane: ControlPlane) -> None:
     """healthd's own kinds, and its policy for gangs."""
     control_plane.apply(DEPLOY / "crds.yaml")
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+    control_plane.await_definitions()
     control_plane.apply(DEPLOY / "admission-gangs.yaml")
     control_plane.apply(DEPLOY / "components" / "volcano" / "binding.yaml")
 

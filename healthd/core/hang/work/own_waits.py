@@ -8,18 +8,18 @@ The line is that of `/proc/PID/syscall`, see proc_pid_syscall(5): the number of 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from statistics import fmean, median
+from statistics import fmean
 from typing import Protocol
 
 from healthd.core.hang.samples import SampleRing
 from healthd.core.hang.suspects.system_calls import numbers_of
 
-SELDOM, OFTEN = 0.4, 0.1
-"""Seconds between two looks at a thread: while ranks do the same, and where one may be slow."""
+SELDOM, OFTEN = 0.4, 0.05
+"""Seconds between two looks at a thread: while no rank waits for anything of its own, and while one does."""
 NEWEST = 30
 """Samples by which that is seen. A rank that is slower by a tenth shows it in 7 of 75 looks."""
-STANDS_OUT = 0.03
-"""Of the time: so much longer than the median rank one waits for something of its own, where it may be slow."""
+NOTABLE = 0.03
+"""Of the time. What is less makes no rank slow, and few looks are enough to see that it is less."""
 
 _SLEEPS = ("nanosleep", "clock_nanosleep")
 _FILES = ("openat", "newfstatat", "statx", "fsync", "fdatasync")
@@ -72,8 +72,8 @@ class OwnWaits:
 
 def seconds_between_looks(ranks: Iterable[SampleRing]) -> float:
     """By the newest samples of all ranks. A look costs little, and waking up for it costs most of it."""
-    shares = [fmean(ring.newest("own_waits", NEWEST)) for ring in ranks if len(ring)]
-    return OFTEN if shares and max(shares) - median(shares) >= STANDS_OUT else SELDOM
+    shares = (fmean(ring.newest("own_waits", NEWEST)) for ring in ranks if len(ring))
+    return OFTEN if any(share >= NOTABLE for share in shares) else SELDOM
 
 
 def _is_own_file(name: str) -> bool:

@@ -23,7 +23,7 @@ class SlowRanks:
 
     def __init__(self) -> None:
         parts = (None, attrgetter("ran"), attrgetter("own_waits"))
-        self._detectors = [StragglerDetector(part=part) for part in parts]
+        self._detectors = [StragglerDetector(part=part, sees_peers=True) for part in parts]
         self._present: dict[str, Straggler] = {}
         """By rank, as each was first reported."""
 

@@ -97,6 +97,10 @@ AT_MOST = 4
 """One member in so many may be a straggler. More of them have another part in the job."""
 SHOWN = 0.5
 """Of what one part of the work shows: so much more a member has to work in all, for the others to wait for it."""
+SLOWED = 0.5
+"""Of its excess: so much less than before its peers compute, where their steps take longer because of it."""
+CONFIRMED = 0.6
+"""So much of the usual distance from the noise is enough for a member whose peers compute less than before."""
 Part = Callable[[WorkShare], float]
 """A part of the time in which a member does not wait for others, from 0 to 1."""
 
@@ -186,12 +190,14 @@ class StragglerDetector:
     One gang. Members are compared in the windows that all of them have.
 
     *from_start*: a member that has been slow since its shares are known is named, too. *part*: members are compared by
-    this part of their work alone, and one that does more of it is named where it works more in all.
+    this part of their work alone, and one that does more of it is named where it works more in all. *sees_peers*: that
+    its peers began to compute less, for their steps take longer, is a second sign.
     """
 
-    def __init__(self, *, from_start: bool = True, part: Part | None = None) -> None:
+    def __init__(self, *, from_start: bool = True, part: Part | None = None, sees_peers: bool = False) -> None:
         self._names_from_start = from_start
         self._part = part
+        self._sees_peers = sees_peers
         self._members: dict[str, _Member] = {}
         self._windows: deque[ShareWindow] = deque(maxlen=MOST_WINDOWS)
         self._level = 0.0
@@ -251,7 +257,7 @@ class StragglerDetector:
             member, recent = self._members[rank], _Recent([each[rank] for each in excess], ends, newest)
             if rank == FIRST or member.named is not None or fmean(recent.excesses) < LEAST:
                 continue
-            if case := self._rise(member, QUICK, recent.excesses, _seconds(newest[-1])):
+            if case := self._rise(rank, member, QUICK, recent.excesses, _seconds(newest[-1])):
                 found[rank] = case, recent
         return self._name(found, ends[-1])
 
@@ -331,9 +337,9 @@ class StragglerDetector:
         blocks = ceil(count * self._seconds / max(BLOCK, self._seconds))
         if len(member.past) - blocks < FLOOR:
             return self._by_peers(rank, newest, beside, blocks, count - pause)
-        return self._rise(member, span, newest, self._seconds)
+        return self._rise(rank, member, span, newest, self._seconds)
 
-    def _rise(self, member: _Member, span: Span, newest: Sequence[float], seconds: float) -> _Case | None:
+    def _rise(self, rank: str, member: _Member, span: Span, newest: Sequence[float], seconds: float) -> _Case | None:
         """Its excess in the *newest* windows of so many *seconds*, all those of *span*, is above that of its past."""
         count, pause = span.windows(seconds)
         blocks = ceil(count * seconds / max(BLOCK, seconds))
@@ -347,7 +353,8 @@ class StragglerDetector:
         spread = self._spread(member, span, blocks)
         if span is not LONG:
             spread *= sqrt(max(BLOCK, seconds) / ((count - pause) * seconds))
-        if beside - usual < span.apart * max(spread, LEAST_SPREAD):
+        apart = span.apart * self._strictness(rank, count, beside - usual)
+        if beside - usual < apart * max(spread, LEAST_SPREAD):
             return None
         confidence = 0.9 if len(self._members) >= FEW else 0.6
         return _Case(middle, usual, from_start=False, confidence=confidence)
@@ -359,6 +366,20 @@ class StragglerDetector:
             self._pooled[span] = median(_spread_of(each, span, blocks) for each in known or [member])
         own, pooled = _spread_of(member, span, blocks), self._pooled[span]
         return own if own > WIDER * pooled else pooled
+
+    def _strictness(self, rank: str, count: int, rise: float) -> float:
+        """How far from the noise it has to be, as a part of what is usual: its peers may show that it is slow, too."""
+        return CONFIRMED if self._sees_peers and self._peers_slowed(rank, count) >= SLOWED * rise else 1.0
+
+    def _peers_slowed(self, rank: str, count: int) -> float:
+        """By what part the median peer of *rank* computes less in the newest *count* windows than before them."""
+        windows = [*self._windows]
+        before, newest = windows[:-count], windows[-count:]
+        if len(before) < LEAST_WINDOWS:
+            return 0.0
+        peers = [name for name in islice(self._members, POOLED) if name != rank]
+        usual = ((name, fmean(window.shares[name].ran for window in before)) for name in peers)
+        return median([1 - fmean(w.shares[name].ran for w in newest) / ran if ran else 0.0 for name, ran in usual])
 
     def _age_pooled(self) -> None:
         """What is pooled is worked out anew when a further block may be over."""
@@ -386,7 +407,8 @@ class StragglerDetector:
         ]
         of_peers = max(sqrt(fmean(each * each for each in others)) if others else 0.0, LEAST_SPREAD)
         apart = APART_FROM_PEERS if is_new or len(others) >= ENOUGH else APART_FROM_FEW
-        if beside - usual < max(apart * of_peers, SHORT.apart * self._noise / sqrt(count)):
+        strictness = self._strictness(rank, len(newest), beside - usual) if is_new else 1.0
+        if beside - usual < strictness * max(apart * of_peers, SHORT.apart * self._noise / sqrt(count)):
             return None
         return _Case(middle, usual, from_start=not is_new, confidence=0.8 if is_new else 0.6)
 

@@ -24,8 +24,10 @@ COMPUTES = {**EVEN, "2": WorkShare(0.51)}
 class BusyMachine:
     """A run of four ranks that wait for a processor for a fifth of the time, now more and now less."""
 
-    def __init__(self) -> None:
+    def __init__(self, looks: float = 0.0) -> None:
+        """*looks*: how much what is seen of own waits differs from what they are, for want of looks."""
         self.ranks = SlowRanks()
+        self.looks = looks
         self.dice = Random(3)
         self.now = START
 
@@ -33,7 +35,12 @@ class BusyMachine:
         """So many minutes with these shares. What changed in them."""
         found: list[Straggler] = []
         for _ in range(minutes * A_MINUTE):
-            window = {rank: share._replace(starved=self.dice.gauss(0.2, 0.02)) for rank, share in shares.items()}
+            window = {
+                rank: share._replace(
+                    starved=self.dice.gauss(0.2, 0.02), own_waits=share.own_waits + self.looks * self.dice.gauss(0, 1)
+                )
+                for rank, share in shares.items()
+            }
             found += self.ranks.add(ShareWindow(self.now, self.now + LENGTH, window))
             self.now += LENGTH
         return found
@@ -98,3 +105,25 @@ def test_a_stopped_run_has_no_slow_rank() -> None:
 
     assert (ended.rank, ended.ended_at, ended.was_stopped) == ("2", machine.now, True)
     assert machine.ranks.restart(machine.now) == []
+
+
+def steps(excess: float, less: float) -> dict[str, WorkShare]:
+    """Ranks that sleep half of the time as if their GPUs worked, rank 2 *excess* more; all compute by *less* less."""
+    return {str(rank): WorkShare(0.1 - less, own_waits=0.5 + (excess if rank == 2 else 0.0)) for rank in range(4)}
+
+
+def test_that_its_peers_compute_less_than_before_is_a_second_sign_of_a_rank_that_is_not_clear_of_the_noise() -> None:
+    named = {}
+    for less in (0.0, 0.01):
+        machine = BusyMachine(looks=0.03)
+        assert machine.run(10, steps(0.0, 0.0)) == []
+        named[less] = begun_and_over(machine.run(3, steps(0.1, less)))
+
+    assert named == {0.0: [], 0.01: [("2", False)]}
+
+
+def test_ranks_that_all_compute_less_than_before_are_not_slow() -> None:
+    machine = BusyMachine(looks=0.03)
+    machine.run(10, steps(0.0, 0.0))
+
+    assert machine.run(60, steps(0.0, 0.03)) == []
