@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import shutil
@@ -326,33 +327,37 @@ def test_a_rank_whose_system_calls_must_not_be_seen_loses_nothing_else(proc: Pro
     assert (used.ran, used.own_waits) == (1.0, 0.0)
 
 
-def test_a_real_process_that_sleeps_waits_for_itself() -> None:
-    with running("import time\nprint(flush=True)\nwhile True: time.sleep(0.01)"):
-        below = ProcessTree(os.getpid())
-        until(below, lambda used: used.ran > 0)
-        for look in range(20):
-            below.look(look / 10)
+@contextmanager
+def rank_of(program: str) -> Iterator[ProcessTree]:
+    """The tree of a real process below a shell, as a rank is below its shim. It has said a line."""
+    argv = ["sh", "-c", '"$0" -I -S -c "$1"; :', sys.executable, program]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as shell:
+        assert shell.stdout is not None
+        shell.stdout.readline()
+        try:
+            yield ProcessTree(shell.pid)
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
 
-        assert own_waits(below) > 1
+
+def looks_at(below: ProcessTree) -> Iterator[float]:
+    """What is seen of own waits after one look, two, and so on."""
+    for number in itertools.count():
+        below.look(number / 10)
+        yield own_waits(below)
+        select.select([], [], [], 0.01)
 
 
-def test_a_real_process_that_polls_the_pipe_of_its_loader_waits_for_its_own() -> None:
-    program = "import multiprocessing as m\na, b = m.Pipe(False)\nprint(flush=True)\nwhile True: a.poll(0.5)"
-    with running(program):
-        below = ProcessTree(os.getpid())
-        until(below, lambda used: used.ran > 0)
-        for look in range(20):
-            below.look(look / 10)
-
-        assert own_waits(below) > 1
+@pytest.mark.parametrize(
+    "wait",
+    ["import time; time.sleep(60)", "import multiprocessing as m; a, b = m.Pipe(False); a.poll(60)"],
+    ids=["sleeps", "polls the pipe of its loader"],
+)
+def test_a_real_process_that_waits_for_its_own_shows_it(wait: str) -> None:
+    with rank_of(f"print(flush=True); {wait}") as below:
+        assert next(seen for seen in looks_at(below) if seen > 1) > 1
 
 
 def test_a_real_process_that_polls_a_socket_may_wait_for_its_peers() -> None:
-    program = "import multiprocessing as m\na, b = m.Pipe()\nprint(flush=True)\nwhile True: a.poll(0.5)"
-    with running(program):
-        below = ProcessTree(os.getpid())
-        until(below, lambda used: used.ran > 0)
-        for look in range(20):
-            below.look(look / 10)
-
-        assert own_waits(below) == 0
+    with rank_of("import multiprocessing as m; a, b = m.Pipe(); print(flush=True); a.poll(60)") as below:
+        assert max(itertools.islice(looks_at(below), 50)) == 0
