@@ -327,9 +327,12 @@ class RunFolder:
         return list(dict.fromkeys(line["attempt"] for line in self.journal()))
 
     def starts(self) -> list[tuple[int, int]]:
-        """Each attempt, with the step that rank 0 resumed from."""
+        """
+        Each attempt, with the step that rank 0 resumed from. On a busy machine a rank that has died may be started
+        again in its attempt, as a Job does it, before the gang is stopped.
+        """
         begun = [line for line in self.journal() if line["what"] == "from" and line["rank"] == 0]
-        return [(line["attempt"], line["step"]) for line in begun]
+        return list(dict.fromkeys((line["attempt"], line["step"]) for line in begun))
 
     @contextmanager
     def cluster(self) -> Iterator[EmbeddedCluster]:
