@@ -327,12 +327,9 @@ class RunFolder:
         return list(dict.fromkeys(line["attempt"] for line in self.journal()))
 
     def starts(self) -> list[tuple[int, int]]:
-        """
-        Each attempt, with the step that rank 0 resumed from. On a busy machine a rank that has died may be started
-        again in its attempt, as a Job does it, before the gang is stopped.
-        """
+        """Each attempt, with the step that rank 0 resumed from."""
         begun = [line for line in self.journal() if line["what"] == "from" and line["rank"] == 0]
-        return list(dict.fromkeys((line["attempt"], line["step"]) for line in begun))
+        return [(line["attempt"], line["step"]) for line in begun]
 
     @contextmanager
     def cluster(self) -> Iterator[EmbeddedCluster]:

@@ -194,10 +194,12 @@ def _new_pods(view: _View, drawn: Drawn) -> list[Pod]:
 def _backing_off(view: _View, backoff: timedelta) -> dict[int, datetime]:
     """The indexes that wait after a failure, and the end of each wait."""
     since = view.job.status.start_time or view.now
+    made_since = since.replace(microsecond=0)  # times of creation have whole seconds
     failures: dict[int, list[datetime]] = defaultdict(list)
     for pod in view.failed:
-        if (pod.metadata.creation_timestamp or view.now) >= since:
-            failures[_index(pod)].append(_finished_at(pod) or view.now)
+        ended = _finished_at(pod) or view.now
+        if (pod.metadata.creation_timestamp or view.now) >= made_since and ended >= since:
+            failures[_index(pod)].append(ended)
     ends = {index: max(times) + _delay(len(times), backoff) for index, times in failures.items()}
     return {index: end for index, end in ends.items() if view.now < end}
 

@@ -38,8 +38,16 @@ def the_job(status: JobStatus | None = None, **fields: Any) -> Job:
     return a_job(uid="uid-train", status=status or JobStatus(start_time=START), backoff_limit=MANY, **fields)
 
 
-def member(index: int, phase: str = "Running", *, at: datetime = START, tracked: bool = True, **fields: Any) -> Pod:
-    """A pod of the job, made and (where its phase says so) ended at *at*."""
+def member(
+    index: int,
+    phase: str = "Running",
+    *,
+    at: datetime = START,
+    made: datetime | None = None,
+    tracked: bool = True,
+    **fields: Any,
+) -> Pod:
+    """A pod of the job, ended (where its phase says so) at *at*, and made then or at *made*."""
     code = {"Succeeded": 0, "Failed": 1}.get(phase)
     end = None if code is None else Terminated(exit_code=code, finished_at=at)
     status = PodStatus(
@@ -50,7 +58,9 @@ def member(index: int, phase: str = "Running", *, at: datetime = START, tracked:
     container = msgspec.structs.replace(A_CONTAINER, env=[EnvVar(name="MASTER_PORT", value="29501")])
     defaults: dict[str, Any] = {"name": f"train-{index}-old", "node": f"slot-{index}", "container": container}
     finalizers = [FINALIZER_TRACKING] if tracked else []
-    return a_pod(index=index, status=status, finalizers=finalizers, creation_timestamp=at, **{**defaults, **fields})
+    return a_pod(
+        index=index, status=status, finalizers=finalizers, creation_timestamp=made or at, **{**defaults, **fields}
+    )
 
 
 def planned(job: Job, pods: Sequence[Pod] = (), now: datetime = LATER) -> JobPlan:
@@ -153,6 +163,16 @@ def test_a_plan_says_when_the_first_back_off_ends() -> None:
 
     assert waiting.due == START + timedelta(seconds=10)
     assert (names(over.create), over.due) == (["train-0-new0", "train-1-new1"], None)
+
+
+def test_a_pod_that_fails_in_the_second_in_which_its_job_started_is_not_replaced_at_once() -> None:
+    """The times of creation have whole seconds, as those of Kubernetes; the start of the job and the end have more."""
+    started, ended = START + timedelta(milliseconds=128), START + timedelta(milliseconds=182)
+    job = the_job(JobStatus(start_time=started))
+    plan = planned(job, [member(0), member(1, "Failed", at=ended, made=START)], ended + timedelta(milliseconds=20))
+
+    assert names(plan.create) == []
+    assert plan.due == ended + timedelta(seconds=10)
 
 
 def test_failures_before_the_last_resume_do_not_delay_the_start() -> None:
