@@ -2,6 +2,8 @@
 Looks at what main threads wait for, many times a second.
 
 They are taken by a thread of its own: a turn of the event loop costs several times as much as the looks at eight ranks.
+And a look at a process that hangs in a driver may not return. Then own waits are not known any more, and all else goes
+on.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 
@@ -45,33 +44,19 @@ class ProcessTree:
         self._until_list = 0
         self._leads: _Process | None = None
         """The leading process, since the last read."""
-        self._lock = threading.Lock()
-        """Looks are taken by another thread: it must not read a file that is being closed."""
 
     def look(self, now: float) -> None:
         """
         See what the main thread of the leading process waits for. *now* is in seconds, of any clock that never goes
         back. Many looks a second, at moments that have nothing to do with the steps, show for what part of the time it
-        waits for something of its own.
+        waits for something of its own. Another thread takes them: one that does not return holds up no read.
         """
-        with self._lock:
-            if self._leads is not None:
-                self._leads.look(now)
+        leads = self._leads
+        if leads is not None:
+            leads.look(now)
 
     def read(self) -> Usage | None:
         """What they have used since the first read, and those that ended meanwhile. None: there is no process."""
-        with self._lock:
-            return self._read()
-
-    def close(self) -> None:
-        """Close every file."""
-        with self._lock:
-            for process in self._processes.values():
-                process.close()
-            self._processes.clear()
-            self._leads = None
-
-    def _read(self) -> Usage | None:
         if self._until_list <= 0 or not self._processes:
             self._list()
         self._until_list -= 1
@@ -90,6 +75,13 @@ class ProcessTree:
             return None
         self._used = Usage._make([*(a + b for a, b in zip(self._used[:-1], grown, strict=True)), self._states()])
         return self._used
+
+    def close(self) -> None:
+        """Close every file."""
+        for process in self._processes.values():
+            process.close()
+        self._processes.clear()
+        self._leads = None
 
     def _states(self) -> str:
         """Without those that are stopped, and that the rank works without."""
@@ -127,7 +119,7 @@ class _Process:
         self._io = _open_if_allowed(f"{folder}/io")
         self._status = _open_if_allowed(f"{folder}/status") if waits else -1
         self._schedstat = _open_if_allowed(f"{folder}/schedstat") if waits else -1
-        self._syscall = _open_if_allowed(f"{folder}/syscall") if waits else -1
+        self._waits = waits
         self._looked_at: float | None = None
         self._own_waits = 0.0
         self.worked = 0.0
@@ -155,18 +147,22 @@ class _Process:
         return Usage._make([*grown, usage.states])
 
     def close(self) -> None:
-        for descriptor in (self._stat, self._io, self._status, self._schedstat, self._syscall):
+        for descriptor in (self._stat, self._io, self._status, self._schedstat):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._stat = self._io = self._status = self._schedstat = self._syscall = -1
+        self._stat = self._io = self._status = self._schedstat = -1
 
     def look(self, now: float) -> None:
-        """See what its main thread waits for, and take it for what it has waited for since the last look."""
+        """
+        See what its main thread waits for, and take it for what it has waited for since the last look. Nothing that
+        `close` closes is used: memory is read, and a process that hangs in a driver may keep that from returning. So for
+        a second it may be another process that got the number of this one.
+        """
         since, self._looked_at = self._looked_at, now
-        if since is None or self._syscall < 0:
+        if since is None or not self._waits:
             return
         with contextlib.suppress(OSError):
-            if _OWN_WAITS.is_one(os.pread(self._syscall, PAGE, 0), self):
+            if _OWN_WAITS.is_one(_read_file(f"{self._folder}/syscall"), self):
                 self._own_waits += min(now - since, LONGEST_LOOK)
 
     def file(self, number: int) -> str:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -310,6 +311,25 @@ def test_looks_before_a_read_and_after_the_end_of_a_rank_are_harmless(proc: Proc
     below.look(0.2)
     below.close()
     below.look(0.3)
+
+
+def test_a_look_that_does_not_return_holds_up_no_read_and_no_end(proc: Proc) -> None:
+    """A pipe that is opened to be read waits for one who writes, as the memory of a process may wait for its driver."""
+    below = known(proc, SLEEPS)
+    below.look(0.0)
+    syscall = proc.folder / "101" / "syscall"
+    syscall.unlink()
+    os.mkfifo(syscall)
+    looking = threading.Thread(target=below.look, args=(0.1,), daemon=True)
+    looking.start()
+
+    assert own_waits(below) == 0
+    below.close()
+    assert looking.is_alive()
+
+    syscall.write_text("running")
+    looking.join(60)
+    assert not looking.is_alive()
 
 
 def test_a_rank_whose_system_calls_must_not_be_seen_loses_nothing_else(proc: Proc) -> None:
