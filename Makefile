@@ -57,7 +57,7 @@ kinds: lab ## try every gang kind with its real controller (40 minutes; ten more
 	@$(BIN)/python -m pytest --all-kinds $(if $(RESULTS),--write-results) \
 		tests/lab/kinds tests/gangs/lab tests/gangs/recoveries $(ARGS)
 
-scenarios: lab ## interrupt a recovery at every moment, with every kind of gang, of which `make test` tries a part (half an hour)
+scenarios: lab ## interrupt a recovery at every moment, with every kind of gang; `make test` tries a part of it
 	@echo "==> all scenarios on simulated nodes"
 	@HEALTHD_ALL_SCENARIOS=1 $(BIN)/python -m pytest $(SLOWEST) tests/kubernetes --ignore=tests/kubernetes/real $(ARGS)
 

@@ -155,8 +155,8 @@ class _Process:
     def look(self, now: float) -> None:
         """
         See what its main thread waits for, and take it for what it has waited for since the last look. Nothing that
-        `close` closes is used: memory is read, and a process that hangs in a driver may keep that from returning. So for
-        a second it may be another process that got the number of this one.
+        `close` closes is used: memory is read, and a process that hangs in a driver may keep that from returning. So
+        for a second it may be another process that got the number of this one.
         """
         since, self._looked_at = self._looked_at, now
         if since is None or not self._waits:

@@ -22,8 +22,9 @@ from msgspec.structs import replace
 
 from healthd.core.api.health import GpuClock, GpuClocks
 from healthd.core.hang.straggler import Straggler
+from healthd.core.hang.work.excesses import NORMAL
 from healthd.core.hang.work.gpu_clocks import KNOWN_FOR, WINDOW, WINDOWS
-from healthd.core.hang.work.stragglers import AT_MOST, FEW, FIRST, NORMAL
+from healthd.core.hang.work.stragglers import AT_MOST, FEW, FIRST
 
 BY_FAULT = 0.07
 """How much longer the same work takes by the clock, at least, where the driver shows a fault. One that is slower by

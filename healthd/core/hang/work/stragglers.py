@@ -7,17 +7,16 @@ time in which it works beyond the median of its peers, is 0.09, whatever share o
 What a rank does for a minute is a pause: another program, a cold page cache. So a member is judged by the newest
 minutes, whatever part of them as long as a pause is left out. It is named if the rest is above what was to be expected
 by its own past, by so much as the gang's own past makes unlikely: the spread is that of the same difference in the last
-hour. Where no past is known yet it has to stand out from the spread of its peers. Rank 0 legitimately does more, and is
-judged by its own past alone.
+hour. Where no past is known yet it has to stand out from its peers, or change more than they do. Rank 0 legitimately
+does more, and is judged by what has changed alone.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import accumulate, islice
+from itertools import islice
 from math import ceil, sqrt
 from statistics import fmean, median
 from typing import NamedTuple
@@ -25,12 +24,22 @@ from typing import NamedTuple
 import msgspec
 
 from healthd.core.hang.straggler import Straggler
+from healthd.core.hang.work.compared_member import (
+    BLOCK,
+    LEAST,
+    LEAST_WINDOWS,
+    LONG,
+    MOST_WINDOWS,
+    QUICK,
+    SHORT,
+    ComparedMember,
+    Span,
+)
+from healthd.core.hang.work.excesses import NORMAL, Part, excesses_of, least_beside, whole
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 
-LEAST = 0.05
-"""The least rise of the excess of a straggler. One that is slower by 10 % shows 0.09 in the mean."""
 LEAST_FROM_START = 0.06
-"""The same where its past is not known."""
+"""The least rise of a straggler whose past is not known."""
 APART_FROM_PEERS = 8.0
 """How many standard deviations of its peers, where its past is not known."""
 APART_FROM_FEW = 12.0
@@ -41,38 +50,8 @@ LOW = 0.03
 """A rise below it is none."""
 
 
-class Span(NamedTuple):
-    """
-    The newest windows are compared, without any *pause* of seconds among them: so many that *beside* seconds are left.
-    A rise is *apart* times the spread of the same difference in the past, at least.
-    """
-
-    pause: float
-    beside: float
-    apart: float
-
-    def windows(self, seconds: float) -> tuple[int, int]:
-        """How many windows of so many seconds are compared, and how many of them a pause touches."""
-        pause = int(self.pause // seconds) + 1
-        return max(LEAST_WINDOWS, pause + ceil(self.beside / seconds)), pause
-
-
-SHORT = Span(60, 50, apart=5.0)
-LONG = Span(120, 170, apart=6.0)
-"""For few members, for rank 0, and for an excess that is not clear of the noise."""
-QUICK = Span(60, 40, apart=4.5)
-"""The same as `SHORT`, of finer windows than those of the past."""
-LEAST_WINDOWS = 5
-"""Of a span: steps may be long."""
-MOST_WINDOWS = 64
-BLOCK = 60.0
-"""Seconds. Of the past the means of blocks are kept."""
-PAST = 60
-"""Blocks: an hour, where steps are short."""
 FLOOR = 12
 """Blocks of its past before the span that a member needs to be judged by it."""
-BEFORE = 4
-"""Blocks right before the span: what drifts is expected to stay half-way between them and the hour."""
 WIDER = 1.5
 """A spread of its own counts if it is so much greater than that of the median member, which is better known."""
 POOLED = 64
@@ -81,8 +60,6 @@ FIRST = "0"
 """The rank that evaluates, saves and prints for all."""
 FEW = 4
 """Fewer members have no spread, and one of them that is faster looks like another that is slower."""
-NORMAL = 1.4826
-"""Standard deviations in a median deviation, of normal noise."""
 PAUSED = 0.33
 """Of the usual share of all members: below it they do not step. One of them evaluates or saves, and the others wait."""
 PAUSED_BY_FIRST = 0.8
@@ -101,71 +78,6 @@ SLOWED = 0.5
 """Of its excess: so much less than before its peers compute, where their steps take longer because of it."""
 CONFIRMED = 0.6
 """So much of the usual distance from the noise is enough for a member whose peers compute less than before."""
-Part = Callable[[WorkShare], float]
-"""A part of the time in which a member does not wait for others, from 0 to 1."""
-
-
-class _Member:
-    """The excess of one member: in the newest windows, and in the blocks before."""
-
-    def __init__(self) -> None:
-        self.recent: deque[float] = deque(maxlen=MOST_WINDOWS)
-        self.ends: deque[datetime] = deque(maxlen=MOST_WINDOWS)
-        self.past: deque[float] = deque(maxlen=PAST)
-        self.changes: deque[float] = deque(maxlen=PAST)
-        """Of each block of the past, how much it differs from what was to be expected."""
-        self.named: Straggler | None = None
-        self.usual = 0.0
-        """The excess that it is judged by, while it is named."""
-        self.smooth = 0.0
-        """The excess of about the newest minute. Most of the time it is small, and no more has to be looked at."""
-        self._block: list[float] = []
-        self._seconds = 0.0
-
-    def add(self, excess: float, window: ShareWindow) -> None:
-        """A block of a straggler is no past to judge by."""
-        self.recent.append(excess)
-        self.ends.append(window.end)
-        seconds = (window.end - window.begin).total_seconds()
-        self.smooth += min(1.0, seconds / BLOCK) * (excess - self.smooth)
-        if self.named is not None:
-            self._block, self._seconds = [], 0.0
-            return
-        self._block.append(excess)
-        self._seconds += seconds
-        if self._seconds >= BLOCK:
-            mean, self._block, self._seconds = fmean(self._block), [], 0.0
-            if len(self.past) >= BEFORE + 2:
-                self.changes.append(mean - median([*self.past][-BEFORE - 2 : -2]) / 2)
-            self.past.append(mean)
-
-    def forget_newest(self) -> None:
-        """It is no straggler any more, and would be one by its newest windows."""
-        self.named = None
-        self.recent.clear()
-        self.ends.clear()
-
-    def usual_before(self, newest: int) -> float:
-        """In the blocks before the *newest*."""
-        return median([*self.past][:-newest] or [0.0])
-
-    def just_before(self, newest: int) -> float:
-        """In the windows before the *newest*. Where they are too few, it has always been so."""
-        windows = [*self.recent][:-newest]
-        return median(windows) if len(windows) >= LEAST_WINDOWS else LEAST
-
-    def short_usual(self, newest: int) -> float:
-        """What is to be expected of it now, by the blocks before the *newest*."""
-        before = [*self.past][:-newest]
-        return (median(before) + median(before[-BEFORE:])) / 2
-
-    def short_spread(self, newest: int) -> float:
-        """Of one block about what was to be expected."""
-        return _centre([*self.changes][: -newest or None])[1]
-
-    def long_spread(self, newest: int) -> float:
-        """Of the means of as many blocks as a long span has beside a pause."""
-        return _centre(_moving_means([*self.past][:-newest], round(LONG.beside / BLOCK)))[1]
 
 
 class _Case(NamedTuple):
@@ -198,7 +110,7 @@ class StragglerDetector:
         self._names_from_start = from_start
         self._part = part
         self._sees_peers = sees_peers
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, ComparedMember] = {}
         self._windows: deque[ShareWindow] = deque(maxlen=MOST_WINDOWS)
         self._level = 0.0
         self._noise = 0.0
@@ -226,7 +138,7 @@ class StragglerDetector:
         """Returns what changes: those that begin to be slow, and with `ended_at` those that no longer are."""
         changes = self.restart(window.end) if window.shares.keys() != self._members.keys() else []
         if not self._members:
-            self._members = {rank: _Member() for rank in window.shares}
+            self._members = {rank: ComparedMember() for rank in window.shares}
         self._seconds = _seconds(window)
         stepping = self._stepping(window)
         if len(self._members) < 2 or stepping < PAUSED:
@@ -257,12 +169,12 @@ class StragglerDetector:
             member, recent = self._members[rank], _Recent([each[rank] for each in excess], ends, newest)
             if rank == FIRST or member.named is not None or fmean(recent.excesses) < LEAST:
                 continue
-            if case := self._rise(rank, member, QUICK, recent.excesses, _seconds(newest[-1])):
+            if case := self._rise(rank, QUICK, recent.excesses, _seconds(newest[-1])):
                 found[rank] = case, recent
         return self._name(found, ends[-1])
 
     def _excesses(self, window: ShareWindow) -> dict[str, float]:
-        return excesses_of(window, self._part or _whole)
+        return excesses_of(window, self._part or whole)
 
     def _stepping(self, window: ShareWindow) -> float:
         """
@@ -316,36 +228,37 @@ class StragglerDetector:
         if self._part is None:
             return True
         since = _since(case, recent)
-        whole = fmean(excesses_of(window, _whole)[rank] for window in recent.windows if window.end > since)
-        return whole >= max(LEAST, SHOWN * case.excess)
+        in_all = fmean(excesses_of(window, whole)[rank] for window in recent.windows if window.end > since)
+        return in_all >= max(LEAST, SHOWN * case.excess)
 
-    def _case(self, rank: str, member: _Member) -> _Case | None:
+    def _case(self, rank: str, member: ComparedMember) -> _Case | None:
         if member.named is not None or member.smooth < LEAST / 2:
             return None
         spans = (LONG,) if len(self._members) < FEW or rank == FIRST else (SHORT, LONG)
         cases = (self._case_of(rank, member, span) for span in spans)
         return next((case for case in cases if case is not None), None)
 
-    def _case_of(self, rank: str, member: _Member, span: Span) -> _Case | None:
+    def _case_of(self, rank: str, member: ComparedMember, span: Span) -> _Case | None:
         count, pause = span.windows(self._seconds)
         if len(member.recent) < count:
             return None
         newest = [*islice(member.recent, len(member.recent) - count, None)]
         if fmean(newest) < LEAST:
             return None  # first: most of the time no rank is slow, and the past is long
-        beside = _least_beside(newest, pause)
+        beside = least_beside(newest, pause)
         blocks = ceil(count * self._seconds / max(BLOCK, self._seconds))
         if len(member.past) - blocks < FLOOR:
             return self._by_peers(rank, newest, beside, blocks, count - pause)
-        return self._rise(rank, member, span, newest, self._seconds)
+        return self._rise(rank, span, newest, self._seconds)
 
-    def _rise(self, rank: str, member: _Member, span: Span, newest: Sequence[float], seconds: float) -> _Case | None:
+    def _rise(self, rank: str, span: Span, newest: Sequence[float], seconds: float) -> _Case | None:
         """Its excess in the *newest* windows of so many *seconds*, all those of *span*, is above that of its past."""
+        member = self._members[rank]
         count, pause = span.windows(seconds)
         blocks = ceil(count * seconds / max(BLOCK, seconds))
         if len(member.past) - blocks < FLOOR:
             return None
-        beside = _least_beside(newest, pause)
+        beside = least_beside(newest, pause)
         usual = max(0.0, member.usual_before(blocks) if span is LONG else member.short_usual(blocks))
         middle = median(newest) - usual
         if min(beside - usual, middle) < LEAST:
@@ -359,12 +272,12 @@ class StragglerDetector:
         confidence = 0.9 if len(self._members) >= FEW else 0.6
         return _Case(middle, usual, from_start=False, confidence=confidence)
 
-    def _spread(self, member: _Member, span: Span, blocks: int) -> float:
+    def _spread(self, member: ComparedMember, span: Span, blocks: int) -> float:
         """One that usually works less than its peers must be slower than they are, so what it does counts as much."""
         if span not in self._pooled:
             known = [each for each in islice(self._members.values(), POOLED) if len(each.past) - blocks >= FLOOR]
-            self._pooled[span] = median(_spread_of(each, span, blocks) for each in known or [member])
-        own, pooled = _spread_of(member, span, blocks), self._pooled[span]
+            self._pooled[span] = median(each.spread(span, blocks) for each in known or [member])
+        own, pooled = member.spread(span, blocks), self._pooled[span]
         return own if own > WIDER * pooled else pooled
 
     def _strictness(self, rank: str, count: int, rise: float) -> float:
@@ -450,50 +363,6 @@ def _since(case: _Case, recent: _Recent) -> datetime:
 
 def _seconds(window: ShareWindow) -> float:
     return max(1.0, (window.end - window.begin).total_seconds())
-
-
-def _spread_of(member: _Member, span: Span, blocks: int) -> float:
-    return member.long_spread(blocks) if span is LONG else member.short_spread(blocks)
-
-
-def _least_beside(values: Sequence[float], pause: int) -> float:
-    """The least mean of *values* without any *pause* in a row of them."""
-    sums = [0.0, *accumulate(values)]
-    most = max(after - before for before, after in zip(sums, sums[pause:], strict=False))
-    return (sums[-1] - most) / (len(values) - pause)
-
-
-def _moving_means(values: Sequence[float], width: int) -> list[float]:
-    """The means of all *width* values in a row."""
-    sums = [0.0, *accumulate(values)]
-    return [(after - before) / width for before, after in zip(sums, sums[width:], strict=False)]
-
-
-def excesses(busy: Mapping[str, float]) -> dict[str, float]:
-    """How much more of the time each member works than the median of its peers. Two members at least."""
-    ordered = sorted(busy.values())
-    lower, upper = (len(ordered) - 2) // 2, (len(ordered) - 1) // 2  # the middle of the peers of any member
-
-    def excess(share: float) -> float:
-        own = bisect_left(ordered, share)
-        return share - (ordered[lower + (lower >= own)] + ordered[upper + (upper >= own)]) / 2
-
-    return {rank: excess(share) for rank, share in busy.items()}
-
-
-def excesses_of(window: ShareWindow, part: Part) -> dict[str, float]:
-    """The same of one *part* of the work."""
-    return excesses({rank: part(share) for rank, share in window.shares.items()})
-
-
-def _whole(share: WorkShare) -> float:
-    return share.busy
-
-
-def _centre(values: Collection[float]) -> tuple[float, float]:
-    """The median, and the standard deviation by the median of the deviations: few odd values change neither."""
-    middle = median(values)
-    return middle, NORMAL * median(abs(value - middle) for value in values)
 
 
 def _mean_share(shares: Iterable[WorkShare]) -> WorkShare:

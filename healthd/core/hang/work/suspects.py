@@ -13,7 +13,8 @@ from heapq import nlargest
 from statistics import fmean, median
 from typing import NamedTuple
 
-from healthd.core.hang.work.stragglers import AT_MOST, NORMAL
+from healthd.core.hang.work.excesses import NORMAL
+from healthd.core.hang.work.stragglers import AT_MOST
 from healthd.core.hang.work.work_windows import Window
 
 NEWEST = 2

@@ -9,8 +9,10 @@ from random import Random
 import pytest
 
 from healthd.core.hang.straggler import Straggler
+from healthd.core.hang.work.compared_member import LONG, SHORT, Span
+from healthd.core.hang.work.excesses import excesses
 from healthd.core.hang.work.straggler_text import sentence_of, straggler_lines
-from healthd.core.hang.work.stragglers import LONG, SHORT, Span, StragglerDetector, excesses
+from healthd.core.hang.work.stragglers import StragglerDetector
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 from tests.bench._straggler_model import Gang, Slow, reported
 from tests.fakes import START

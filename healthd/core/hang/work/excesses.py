@@ -1,0 +1,56 @@
+"""How much more one member of a gang works than its peers, and the noise of such numbers."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import accumulate
+from statistics import median
+
+from healthd.core.hang.work.work_share import ShareWindow, WorkShare
+
+NORMAL = 1.4826
+"""Standard deviations in a median deviation, of normal noise."""
+Part = Callable[[WorkShare], float]
+"""A part of the time in which a member does not wait for others, from 0 to 1."""
+
+
+def excesses(busy: Mapping[str, float]) -> dict[str, float]:
+    """How much more of the time each member works than the median of its peers. Two members at least."""
+    ordered = sorted(busy.values())
+    lower, upper = (len(ordered) - 2) // 2, (len(ordered) - 1) // 2  # the middle of the peers of any member
+
+    def excess(share: float) -> float:
+        own = bisect_left(ordered, share)
+        return share - (ordered[lower + (lower >= own)] + ordered[upper + (upper >= own)]) / 2
+
+    return {rank: excess(share) for rank, share in busy.items()}
+
+
+def excesses_of(window: ShareWindow, part: Part) -> dict[str, float]:
+    """The same of one *part* of the work."""
+    return excesses({rank: part(share) for rank, share in window.shares.items()})
+
+
+def whole(share: WorkShare) -> float:
+    """All of the work."""
+    return share.busy
+
+
+def centre(values: Collection[float]) -> tuple[float, float]:
+    """The median, and the standard deviation by the median of the deviations: few odd values change neither."""
+    middle = median(values)
+    return middle, NORMAL * median(abs(value - middle) for value in values)
+
+
+def least_beside(values: Sequence[float], pause: int) -> float:
+    """The least mean of *values* without any *pause* in a row of them."""
+    sums = [0.0, *accumulate(values)]
+    most = max(after - before for before, after in zip(sums, sums[pause:], strict=False))
+    return (sums[-1] - most) / (len(values) - pause)
+
+
+def moving_means(values: Sequence[float], width: int) -> list[float]:
+    """The means of all *width* values in a row."""
+    sums = [0.0, *accumulate(values)]
+    return [(after - before) / width for before, after in zip(sums, sums[width:], strict=False)]
