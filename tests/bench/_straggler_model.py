@@ -40,11 +40,10 @@ IN_FLIGHT = timedelta(seconds=4)
 """From the end of a fine window until the controller knows it of all that it asked."""
 SAMPLED = SAMPLE_EVERY.total_seconds()
 RANKS = 8
+"""Of a gang, where nothing else is said."""
 A_DAY = 86400
 DRIFTS = 592.0
 """Seconds: the time constant of a rank's drift."""
-TOGETHER = (0.0,) * RANKS
-"""A run samples all of its ranks at the same time."""
 DRAWN = 500
 """Steps by which it is known how long a mean one takes: all wait for the last rank."""
 _TABLE = 1 << 16
@@ -97,10 +96,11 @@ class Step(NamedTuple):
 
 
 class Gang:
-    """One gang of 8 ranks. What differs between gangs is drawn from *seed*."""
+    """One gang. What differs between gangs is drawn from *seed*."""
 
-    def __init__(self, seed: int, drift: float = 0.01, window: float = WINDOW) -> None:
+    def __init__(self, seed: int, drift: float = 0.01, window: float = WINDOW, ranks: int = RANKS) -> None:
         self.window = window
+        self.ranks = ranks
         self._dice = dice = random.Random(seed)
         self._noise = _noise()
         self.period = 0.2 * 25 ** dice.random()
@@ -109,12 +109,12 @@ class Gang:
         self._rest = 1 - self._work
         self._jitter = dice.uniform(0.02, 0.1) * self._work
         uneven = dice.uniform(0.002, 0.02)
-        self._uneven = [dice.gauss(0, uneven) for _ in range(RANKS)]
+        self._uneven = [dice.gauss(0, uneven) for _ in range(ranks)]
         self._uneven[0] += dice.uniform(0, 0.1)
-        self._drifts = [0.0] * RANKS
+        self._drifts = [0.0] * ranks
         self._again = exp(-window / DRIFTS)
         self._new = drift * sqrt(1 - self._again**2)
-        self._of_ranks = [(rank, _Now(dice, kind)) for rank in range(RANKS) for kind in (COLLECTIONS, DAEMONS)]
+        self._of_ranks = [(rank, _Now(dice, kind)) for rank in range(ranks) for kind in (COLLECTIONS, DAEMONS)]
         self._of_rank_0 = [_Now(dice, kind) for kind in (SAVES, EVALUATIONS)]
         self._phase = _Now(dice, PHASES)
         self._all = [*(each for _, each in self._of_ranks), *self._of_rank_0, self._phase]
@@ -138,9 +138,10 @@ class Gang:
             work[slow.rank] += slow.by * self._mean
         return (fmean(map(max, steps)) + self._rest) / least - 1
 
-    def windows(self, count: int, slow: Slow | None = None, early: Sequence[float] = TOGETHER) -> Iterator[ShareWindow]:
+    def windows(self, count: int, slow: Slow | None = None, early: Sequence[float] = ()) -> Iterator[ShareWindow]:
         """*count* windows, one after the other. Those of each rank begin and end so many seconds too *early*."""
-        names, begin, length = [str(rank) for rank in range(RANKS)], START, timedelta(seconds=self.window)
+        names, begin, length = [str(rank) for rank in range(self.ranks)], START, timedelta(seconds=self.window)
+        early = early or [0.0] * self.ranks  # a run samples all of its ranks at the same time
         for number in range(count):
             shares = dict(zip(names, self._shares(number, slow, early), strict=True))
             yield ShareWindow(begin, begin + length, shares)
@@ -169,7 +170,7 @@ class Gang:
             self._begin_pauses(begin)
         if begin < self._alone_until:
             end = min(begin + self.period, self._alone_until)
-            return Step(begin, end, [self._alone * (end - begin), *[0.0] * (RANKS - 1)], is_alone=True)
+            return Step(begin, end, [self._alone * (end - begin), *[0.0] * (self.ranks - 1)], is_alone=True)
         work = self._work_of_step()
         for rank, pauses in () if is_quiet else self._of_ranks:
             work[rank] += pauses.share(begin, self.period) * pauses.size
@@ -190,8 +191,8 @@ class Gang:
 
     def _normal(self) -> Sequence[float]:
         """One value for each rank."""
-        place = int(self._dice.random() * (_TABLE - RANKS))
-        return self._noise[place : place + RANKS]
+        place = int(self._dice.random() * (_TABLE - self.ranks))
+        return self._noise[place : place + self.ranks]
 
     def _begin_pauses(self, at: float) -> None:
         """Those that begin between two steps: rank 0 works alone from *at* on, or all have other work."""
@@ -271,30 +272,31 @@ class PodGang:
 
     def __init__(self, gang: Gang, seed: int, *, asks: bool = True) -> None:
         self._gang = gang
+        self._ranks = range(gang.ranks)
         self._asks = asks
         self._dice = random.Random(seed)
         self.writes = 0
         """Of all agents."""
         self.asked = 0
         """Nodes, each time that one is asked."""
-        self._cores: list[deque[float]] = [deque(maxlen=PARTS * (MOST_WINDOWS + 1)) for _ in range(RANKS)]
+        self._cores: list[deque[float]] = [deque(maxlen=PARTS * (MOST_WINDOWS + 1)) for _ in self._ranks]
         """Of each rank, in fine windows."""
-        self._early = [SAMPLED * self._dice.random() for _ in range(RANKS)]
-        self._late = [WITHIN * self._dice.random() for _ in range(RANKS)]
-        self._wrote = [START - WORK_AFTER * self._dice.random() for _ in range(RANKS)]
-        self._asked_until = [START] * RANKS
+        self._early = [SAMPLED * self._dice.random() for _ in self._ranks]
+        self._late = [WITHIN * self._dice.random() for _ in self._ranks]
+        self._wrote = [START - WORK_AFTER * self._dice.random() for _ in self._ranks]
+        self._asked_until = [START] * gang.ranks
         self._published: dict[str, RankWork] = {}
 
     def reported(self, count: int, slow: Slow | None = None) -> list[tuple[float, Straggler]]:
         """What is reported in *count* windows: seconds after the start, and the rank."""
         found, work, compared = list[tuple[float, Straggler]](), None, START
         for number, window in enumerate(self._gang.windows(count, slow, self._early), start=1):
-            for rank in range(RANKS):
+            for rank in self._ranks:
                 self._cores[rank].append(window.shares[str(rank)].ran)
                 self._write(rank, window.end, number % PARTS)
             now = window.end + IN_FLIGHT + WATCHED_EVERY * self._dice.random()
             is_due = now - compared >= EVERY - TICK / 2 or (work is not None and work.is_watched(now))
-            if len(self._published) < RANKS or not is_due:
+            if len(self._published) < len(self._ranks) or not is_due:
                 continue
             compared, work = now, work or GangWork(dict(sorted(self._published.items())))
             begun = [each for each in work.observe(self._published, now) if each.ended_at is None]

@@ -1,6 +1,6 @@
 """
 Stragglers in a model of gangs: `python -m tests.bench.stragglers [--nodes N] [--days N] [--injected N] [--seed N]
-[--between LOW HIGH]`.
+[--between LOW HIGH] [--ranks N] [--after SECONDS]`.
 
 Healthy: each node has one gang of eight ranks for so many days, and every report is false. Injected: one rank of a
 gang becomes slow after half an hour, or is slow from its start. The clock starts when it becomes slow, and ends with
@@ -39,7 +39,7 @@ SCRIPT = Path(__file__).with_name("_slow_trainer.py")
 REAL_AFTER = 120.0
 """Seconds after the start of the ranks."""
 HEALTHY = 1800.0
-"""Seconds before a rank becomes slow."""
+"""Seconds before a rank becomes slow, where nothing else is said."""
 AFTER = 600.0
 """Seconds in which it may be named."""
 LIMITS = (120.0, 180.0, 300.0, 600.0)
@@ -55,20 +55,34 @@ KINDS = {RUN: ("another rank", "rank 0", "from the start"), PODS: ("another rank
 more from then on, as a pod with a server of metrics does, is no straggler: it should not be named."""
 
 
-def false_reports(nodes: int, days: float, seed: int, drift: float, seconds: float, world: str) -> dict[str, Any]:
+class Setting(NamedTuple):
+    """What all gangs of a figure have in common. They become slow *after* so many seconds."""
+
+    seed: int
+    drift: float
+    world: str
+    ranks: int = RANKS
+    after: float = HEALTHY
+
+    def gang(self, number: int) -> Gang:
+        """Another one for each number, and the same one again for the same number."""
+        return Gang(self.seed + number, self.drift, ranks=self.ranks)
+
+
+def false_reports(nodes: int, days: float, of: Setting, seconds: float) -> dict[str, Any]:
     """Reports of healthy gangs, one on each node. Ends early after *seconds*."""
     until, done, writes, asked, false = time.monotonic() + seconds, 0, 0, 0, list[dict[str, Any]]()
     for number in range(nodes):
         if time.monotonic() > until:
             break
-        seen = _seen(Gang(seed + number, drift), days * A_DAY, None, number, world)
+        seen = _seen(of.gang(number), days * A_DAY, None, number, of.world)
         false += [
-            {"seed": seed + number, "hours": round(at / 3600, 2), "rank": each.rank, "slower": round(each.slower, 3)}
+            {"seed": of.seed + number, "hours": round(at / 3600, 2), "rank": each.rank, "slower": round(each.slower, 3)}
             for at, each in seen.reports
         ]
         done, writes, asked = done + 1, writes + seen.writes, asked + seen.asked
     gang_days = done * days
-    node_days = gang_days if world == RUN else gang_days * RANKS
+    node_days = gang_days if of.world == RUN else gang_days * of.ranks
     per = 1000 / node_days if node_days else 0.0
     least, most = poisson_interval(len(false))
     return {
@@ -84,21 +98,19 @@ def false_reports(nodes: int, days: float, seed: int, drift: float, seconds: flo
     }
 
 
-def injected(
-    count: int, between: tuple[float, float], seed: int, drift: float, kind: str, world: str
-) -> dict[str, Any]:
+def injected(count: int, between: tuple[float, float], of: Setting, kind: str) -> dict[str, Any]:
     """How soon a rank is named that is slow by a part of a step *between* these two. *kind* is one of `KINDS`."""
-    dice, named, wrong, sizes = random.Random(seed), list[float](), 0, list[float]()
-    drawn = random.Random(seed + 1)
+    dice, named, wrong, sizes = random.Random(of.seed), list[float](), 0, list[float]()
+    drawn = random.Random(of.seed + 1)
     by_steps: dict[float, list[float]] = {most: [] for most in STEPS}
     by_waits: dict[float, list[float]] = {most: [] for most in WAITS}
     for number in range(count):
-        gang = Gang(seed + number, drift)
-        begin = 0.0 if kind == "from the start" else HEALTHY / gang.window + dice.random()
+        gang = of.gang(number)
+        begin = 0.0 if kind == "from the start" else of.after / gang.window + dice.random()
         by = drawn.uniform(*between)
-        slow = Slow(0 if kind == "rank 0" else dice.randrange(1, RANKS), by, begin, beside=kind == "uses more")
-        period, waits = gang.period, Gang(seed + number, drift).slower(slow)
-        found = _seen(gang, begin * gang.window + AFTER, slow, number, world).reports
+        slow = Slow(0 if kind == "rank 0" else dice.randrange(1, of.ranks), by, begin, beside=kind == "uses more")
+        period, waits = gang.period, of.gang(number).slower(slow)
+        found = _seen(gang, begin * gang.window + AFTER, slow, number, of.world).reports
         begun = begin * gang.window
         hits = [(at, each) for at, each in found if each.rank == str(slow.rank) and at > begun]
         right = [at - begun - sum(gang.paused[int(begin) : round(at / gang.window)]) for at, _ in hits]
@@ -197,21 +209,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--sleeps", action="store_true", help="the slow rank of a real run sleeps, and computes no more"
     )
     parser.add_argument("--by", type=float, default=0.2, help="how much slower, in a real run")
-    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--ranks", type=int, help="of a gang: 8, and in a real run 4")
+    parser.add_argument("--after", type=float, default=HEALTHY, help="seconds before a rank of the model is slow")
     parser.add_argument("--pace", type=float, default=0.5, help="seconds between two steps of a real run")
     args = parser.parse_args(argv)
     if args.real:
         how = "sleeps" if args.sleeps else "computes"
-        seen = real(args.by, args.real, args.ranks, args.pace, args.seed, how)
+        seen = real(args.by, args.real, args.ranks or 4, args.pace, args.seed, how)
         print(json.dumps({"unit": "s", "seed": args.seed, **seen, "machine": machine()}, indent=2))
         return 0
-    seed, drift, world = args.seed, args.drift, UNASKED if args.unasked else PODS if args.pods else RUN
+    world = UNASKED if args.unasked else PODS if args.pods else RUN
+    of = Setting(args.seed, args.drift, world, args.ranks or RANKS, args.after)
     kinds = KINDS[RUN if world == RUN else PODS]
     sizes = [args.between] if args.between else [(by, by) for by in SIZES]
     which = [(between, kind) for kind in kinds for between in sizes] if args.injected else []
-    found = [injected(args.injected, between, seed, drift, kind, world) for between, kind in which]
-    healthy = false_reports(args.nodes, args.days, seed + 10**6, drift, args.seconds, world)
-    figures = {"seed": args.seed, "drift": args.drift, "healthy": healthy, "injected": found}
+    found = [injected(args.injected, between, of, kind) for between, kind in which]
+    healthy = false_reports(args.nodes, args.days, of._replace(seed=args.seed + 10**6), args.seconds)
+    figures = {"of": of._asdict(), "healthy": healthy, "injected": found}
     print(json.dumps({"unit": "s, of the model", **figures, "machine": machine()}, indent=2))
     return 0
 

@@ -17,13 +17,16 @@ from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.stragglers import AT_MOST, StragglerDetector
 from healthd.core.hang.work.work_share import ShareWindow
 
+CONFIRMED = 0.6
+"""So much of the usual distance from the noise is enough for a rank whose peers compute less than before."""
+
 
 class SlowRanks:
     """One gang, whose shares are those of main threads."""
 
     def __init__(self) -> None:
         parts = (None, attrgetter("ran"), attrgetter("own_waits"))
-        self._detectors = [StragglerDetector(part=part, sees_peers=True) for part in parts]
+        self._detectors = [StragglerDetector(part=part, confirmed=CONFIRMED) for part in parts]
         self._present: dict[str, Straggler] = {}
         """By rank, as each was first reported."""
 

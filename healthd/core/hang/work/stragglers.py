@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from math import ceil, sqrt
-from statistics import fmean, median
+from statistics import fmean, median, median_low, stdev
 from typing import NamedTuple
 
 import msgspec
@@ -40,10 +40,12 @@ from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 
 LEAST_FROM_START = 0.06
 """The least rise of a straggler whose past is not known."""
+LEAST_FROM_FEW = 0.1
+"""The same with fewer peers than `ENOUGH`, for one that stood out from the start: how uneven these are is not known."""
 APART_FROM_PEERS = 8.0
 """How many standard deviations of its peers, where its past is not known."""
 APART_FROM_FEW = 12.0
-"""The same with fewer peers than `ENOUGH`, for one that stood out from the start: how uneven these are is not known."""
+"""The same of so few peers."""
 ENOUGH = 5
 LEAST_SPREAD = 0.005
 LOW = 0.03
@@ -59,7 +61,7 @@ POOLED = 64
 FIRST = "0"
 """The rank that evaluates, saves and prints for all."""
 FEW = 4
-"""Fewer members have no spread, and one of them that is faster looks like another that is slower."""
+"""Fewer members show no spread, and one of them that is faster looks like another that is slower."""
 PAUSED = 0.33
 """Of the usual share of all members: below it they do not step. One of them evaluates or saves, and the others wait."""
 PAUSED_BY_FIRST = 0.8
@@ -76,8 +78,6 @@ SHOWN = 0.5
 """Of what one part of the work shows: so much more a member has to work in all, for the others to wait for it."""
 SLOWED = 0.5
 """Of its excess: so much less than before its peers compute, where their steps take longer because of it."""
-CONFIRMED = 0.6
-"""So much of the usual distance from the noise is enough for a member whose peers compute less than before."""
 
 
 class _Case(NamedTuple):
@@ -102,14 +102,14 @@ class StragglerDetector:
     One gang. Members are compared in the windows that all of them have.
 
     *from_start*: a member that has been slow since its shares are known is named, too. *part*: members are compared by
-    this part of their work alone, and one that does more of it is named where it works more in all. *sees_peers*: that
-    its peers began to compute less, for their steps take longer, is a second sign.
+    this part of their work alone, and one that does more of it is named where it works more in all. *confirmed*: this
+    part of the usual distance from the noise is enough for a member whose peers compute less than before.
     """
 
-    def __init__(self, *, from_start: bool = True, part: Part | None = None, sees_peers: bool = False) -> None:
+    def __init__(self, *, from_start: bool = True, part: Part | None = None, confirmed: float = 1.0) -> None:
         self._names_from_start = from_start
         self._part = part
-        self._sees_peers = sees_peers
+        self._confirmed = confirmed
         self._members: dict[str, ComparedMember] = {}
         self._windows: deque[ShareWindow] = deque(maxlen=MOST_WINDOWS)
         self._level = 0.0
@@ -169,7 +169,7 @@ class StragglerDetector:
             member, recent = self._members[rank], _Recent([each[rank] for each in excess], ends, newest)
             if rank == FIRST or member.named is not None or fmean(recent.excesses) < LEAST:
                 continue
-            if case := self._rise(rank, QUICK, recent.excesses, _seconds(newest[-1])):
+            if case := self._rise(rank, QUICK, recent.excesses, newest):
                 found[rank] = case, recent
         return self._name(found, ends[-1])
 
@@ -181,7 +181,7 @@ class StragglerDetector:
         How much of their usual work the members do. What is usual is learned from pauses, too: a job whose work has
         become less for good makes no pause.
         """
-        now = median(share.busy for share in window.shares.values())
+        now = median_low(share.busy for share in window.shares.values())
         usual = self._level or now
         self._level = usual + min(1.0, self._seconds / LEVEL) * (now - usual)
         return now / usual if usual > 0 else 1.0
@@ -234,26 +234,25 @@ class StragglerDetector:
     def _case(self, rank: str, member: ComparedMember) -> _Case | None:
         if member.named is not None or member.smooth < LEAST / 2:
             return None
-        spans = (LONG,) if len(self._members) < FEW or rank == FIRST else (SHORT, LONG)
+        spans = (LONG,) if rank == FIRST else (SHORT, LONG)
         cases = (self._case_of(rank, member, span) for span in spans)
         return next((case for case in cases if case is not None), None)
 
     def _case_of(self, rank: str, member: ComparedMember, span: Span) -> _Case | None:
-        count, pause = span.windows(self._seconds)
+        count, _ = span.windows(self._seconds)
         if len(member.recent) < count:
             return None
         newest = [*islice(member.recent, len(member.recent) - count, None)]
         if fmean(newest) < LEAST:
             return None  # first: most of the time no rank is slow, and the past is long
-        beside = least_beside(newest, pause)
         blocks = ceil(count * self._seconds / max(BLOCK, self._seconds))
         if len(member.past) - blocks < FLOOR:
-            return self._by_peers(rank, newest, beside, blocks, count - pause)
-        return self._rise(rank, span, newest, self._seconds)
+            return self._by_peers(rank, span, newest, blocks)
+        return self._rise(rank, span, newest, [*self._windows][-count:])
 
-    def _rise(self, rank: str, span: Span, newest: Sequence[float], seconds: float) -> _Case | None:
-        """Its excess in the *newest* windows of so many *seconds*, all those of *span*, is above that of its past."""
-        member = self._members[rank]
+    def _rise(self, rank: str, span: Span, newest: Sequence[float], windows: Sequence[ShareWindow]) -> _Case | None:
+        """Its excess in the *newest* *windows*, all those of *span*, is above that of its past."""
+        member, seconds = self._members[rank], _seconds(windows[-1])
         count, pause = span.windows(seconds)
         blocks = ceil(count * seconds / max(BLOCK, seconds))
         if len(member.past) - blocks < FLOOR:
@@ -266,10 +265,12 @@ class StragglerDetector:
         spread = self._spread(member, span, blocks)
         if span is not LONG:
             spread *= sqrt(max(BLOCK, seconds) / ((count - pause) * seconds))
-        apart = span.apart * self._strictness(rank, count, beside - usual)
-        if beside - usual < apart * max(spread, LEAST_SPREAD):
+        is_confirmed = self._have_peers_slowed(rank, windows, beside - usual)
+        if self._is_few() and not is_confirmed and span is not LONG:
             return None
-        confidence = 0.9 if len(self._members) >= FEW else 0.6
+        if beside - usual < self._strictness(is_confirmed) * span.apart * max(spread, LEAST_SPREAD):
+            return None
+        confidence = 0.6 if self._is_few() else 0.9
         return _Case(middle, usual, from_start=False, confidence=confidence)
 
     def _spread(self, member: ComparedMember, span: Span, blocks: int) -> float:
@@ -280,17 +281,24 @@ class StragglerDetector:
         own, pooled = member.spread(span, blocks), self._pooled[span]
         return own if own > WIDER * pooled else pooled
 
-    def _strictness(self, rank: str, count: int, rise: float) -> float:
-        """How far from the noise it has to be, as a part of what is usual: its peers may show that it is slow, too."""
-        return CONFIRMED if self._sees_peers and self._peers_slowed(rank, count) >= SLOWED * rise else 1.0
+    def _is_few(self) -> bool:
+        """Then one that becomes faster looks like another that becomes slower, but that nothing takes longer."""
+        return len(self._members) < FEW
 
-    def _peers_slowed(self, rank: str, count: int) -> float:
-        """By what part the median peer of *rank* computes less in the newest *count* windows than before them."""
-        windows = [*self._windows]
-        before, newest = windows[:-count], windows[-count:]
+    def _strictness(self, is_confirmed: bool) -> float:
+        """How far from the noise it has to be, as a part of what is usual."""
+        return self._confirmed if is_confirmed else 1.0
+
+    def _have_peers_slowed(self, rank: str, newest: Sequence[ShareWindow], rise: float) -> bool:
+        """Whether the peers of *rank* show that they wait for it: they compute less than before."""
+        return self._peers_slowed(rank, newest) >= SLOWED * rise
+
+    def _peers_slowed(self, rank: str, newest: Sequence[ShareWindow]) -> float:
+        """By what part the median peer of *rank* computes less in the *newest* windows than before them."""
+        before = [window for window in self._windows if window.end <= newest[0].begin]
         if len(before) < LEAST_WINDOWS:
             return 0.0
-        peers = [name for name in islice(self._members, POOLED) if name != rank]
+        peers = [name for name in islice(newest[-1].shares, POOLED) if name != rank]
         usual = ((name, fmean(window.shares[name].ran for window in before)) for name in peers)
         return median([1 - fmean(w.shares[name].ran for w in newest) / ran if ran else 0.0 for name, ran in usual])
 
@@ -301,29 +309,55 @@ class StragglerDetector:
             self._pooled.clear()
             self._pooled_for = 0.0
 
-    def _by_peers(self, rank: str, newest: Sequence[float], beside: float, blocks: int, count: int) -> _Case | None:
+    def _by_peers(self, rank: str, span: Span, newest: Sequence[float], blocks: int) -> _Case | None:
         """Its past is too short to judge by, and it stands out from its peers."""
-        if len(self._members) < FEW:
-            return None
         member = self._members[rank]
         before = member.usual_before(blocks) if len(member.past) > blocks else member.just_before(len(newest))
-        is_new = before < LOW
-        usual = max(0.0, before) if is_new else 0.0
-        middle = median(newest) - usual
-        may_be_slow = is_new or (self._names_from_start and rank != FIRST)
-        if not may_be_slow or min(beside - usual, middle) < LEAST_FROM_START:
+        if before < LOW:
+            return self._newly(rank, span, newest, blocks, max(0.0, before))
+        return self._from_start(rank, span, newest)
+
+    def _newly(self, rank: str, span: Span, newest: Sequence[float], blocks: int, usual: float) -> _Case | None:
+        """It changed more than its peers."""
+        rise, middle = self._beside(span, newest) - usual, median(newest) - usual
+        if min(rise, middle) < LEAST_FROM_START:
             return None
-        others = [
-            fmean([*each.recent][-len(newest) :]) - (each.usual_before(blocks) if is_new else 0.0)
-            for name, each in islice(self._members.items(), POOLED)
-            if name != rank and (is_new or name != FIRST) and each.recent
-        ]
-        of_peers = max(sqrt(fmean(each * each for each in others)) if others else 0.0, LEAST_SPREAD)
-        apart = APART_FROM_PEERS if is_new or len(others) >= ENOUGH else APART_FROM_FEW
-        strictness = self._strictness(rank, len(newest), beside - usual) if is_new else 1.0
-        if beside - usual < strictness * max(apart * of_peers, SHORT.apart * self._noise / sqrt(count)):
+        is_confirmed = self._have_peers_slowed(rank, [*self._windows][-len(newest) :], rise)
+        if self._is_few() and not is_confirmed:
             return None
-        return _Case(middle, usual, from_start=not is_new, confidence=0.8 if is_new else 0.6)
+        peers = self._peers(rank, len(newest))
+        changes = [self._beside(span, each) - self._members[peer].usual_before(blocks) for peer, each in peers.items()]
+        if rise < self._strictness(is_confirmed) * self._distance(span, APART_FROM_PEERS, changes):
+            return None
+        return _Case(middle, usual, from_start=False, confidence=0.6 if self._is_few() else 0.8)
+
+    def _from_start(self, rank: str, span: Span, newest: Sequence[float]) -> _Case | None:
+        """It has worked more than its peers since its shares are known."""
+        if not self._names_from_start or rank == FIRST or self._is_few():
+            return None
+        rise, middle = self._beside(span, newest), median(newest)
+        others = [self._beside(span, each) for peer, each in self._peers(rank, len(newest)).items() if peer != FIRST]
+        is_few = len(others) < ENOUGH
+        if min(rise, middle) < (LEAST_FROM_FEW if is_few else LEAST_FROM_START):
+            return None
+        if rise < self._distance(span, APART_FROM_FEW if is_few else APART_FROM_PEERS, others):
+            return None
+        return _Case(middle, 0.0, from_start=True, confidence=0.6)
+
+    def _beside(self, span: Span, newest: Sequence[float]) -> float:
+        """The mean of all windows of *span* without those of a pause."""
+        return least_beside(newest, span.windows(self._seconds)[1])
+
+    def _peers(self, rank: str, count: int) -> dict[str, Sequence[float]]:
+        """The newest *count* excesses of those that were compared in as many windows."""
+        peers = ((name, each) for name, each in islice(self._members.items(), POOLED) if name != rank)
+        return {name: [*each.recent][-count:] for name, each in peers if len(each.recent) >= count}
+
+    def _distance(self, span: Span, apart: float, peers: Sequence[float]) -> float:
+        """How far a rank is from its *peers* at least, which differ by as much as they do, and from the noise."""
+        count, pause = span.windows(self._seconds)
+        spread = max(stdev(peers) if len(peers) > 1 else 0.0, LEAST_SPREAD)
+        return max(apart * spread, SHORT.apart * self._noise / sqrt(count - pause))
 
     def _straggler(self, rank: str, case: _Case, at: datetime, recent: _Recent) -> Straggler:
         since = _since(case, recent)

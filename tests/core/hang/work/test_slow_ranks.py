@@ -115,7 +115,7 @@ def steps(excess: float, less: float) -> dict[str, WorkShare]:
 def test_that_its_peers_compute_less_than_before_is_a_second_sign_of_a_rank_that_is_not_clear_of_the_noise() -> None:
     named = {}
     for less in (0.0, 0.01):
-        machine = BusyMachine(looks=0.03)
+        machine = BusyMachine(looks=0.05)
         assert machine.run(10, steps(0.0, 0.0)) == []
         named[less] = begun_and_over(machine.run(3, steps(0.1, less)))
 
@@ -127,3 +127,27 @@ def test_ranks_that_all_compute_less_than_before_are_not_slow() -> None:
     machine.run(10, steps(0.0, 0.0))
 
     assert machine.run(60, steps(0.0, 0.03)) == []
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("before", [3, 8])
+def test_of_few_ranks_one_that_becomes_slower_in_the_first_quarter_of_an_hour_is_named_within_two_minutes(
+    ranks: int, before: int
+) -> None:
+    machine = BusyMachine()
+    assert machine.run(before, {str(rank): WorkShare(0.4) for rank in range(ranks)}) == []
+
+    slower = {str(rank): WorkShare(0.5 if rank == 1 else 0.34) for rank in range(ranks)}
+
+    assert begun_and_over(machine.run(2, slower)) == [("1", False)]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_of_few_ranks_one_that_only_does_more_beside_its_steps_is_not_named_in_the_first_quarter_of_an_hour(
+    ranks: int,
+) -> None:
+    """Its peers compute as much as before, so they do not wait for it."""
+    machine = BusyMachine()
+    machine.run(3, {str(rank): WorkShare(0.4) for rank in range(ranks)})
+
+    assert machine.run(10, {str(rank): WorkShare(0.5 if rank == 1 else 0.4) for rank in range(ranks)}) == []

@@ -281,13 +281,57 @@ def test_ranks_that_spin_while_they_wait_show_nothing() -> None:
     assert gang.add(AN_HOUR, {str(rank): 1.0 for rank in range(8)}) == []
 
 
-def test_of_two_ranks_one_is_named_only_by_its_own_past_and_after_a_longer_time() -> None:
-    gang, fresh = Comparison(), Comparison()
-    gang.add(AN_HOUR, slow(0, 0.0, ranks=2))
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_of_few_ranks_one_that_becomes_slower_is_named_within_two_minutes_with_less_confidence(ranks: int) -> None:
+    gang = Comparison()
+    gang.add(AN_HOUR, slow(0, 0.0, ranks))
 
-    assert gang.add(10, slow(1, 0.2, ranks=2)) == []
-    assert ranks_of(gang.add(4, slow(1, 0.2, ranks=2))) == ["1"]
-    assert fresh.add(AN_HOUR, slow(1, 0.2, ranks=2)) == []
+    (straggler,) = gang.add(8, {str(rank): 0.55 if rank == 1 else 0.4 for rank in range(ranks)})
+
+    assert (straggler.rank, straggler.confidence) == ("1", 0.6)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_of_few_ranks_one_whose_peers_compute_as_much_as_before_is_named_by_five_minutes(ranks: int) -> None:
+    gang = Comparison()
+    gang.add(AN_HOUR, slow(0, 0.0, ranks))
+
+    assert gang.add(10, slow(1, 0.2, ranks)) == []
+    assert ranks_of(gang.add(14, slow(1, 0.2, ranks))) == ["1"]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_of_few_ranks_none_is_named_that_has_worked_more_from_the_start(ranks: int) -> None:
+    assert Comparison().add(AN_HOUR, slow(1, 0.2, ranks)) == []
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+@pytest.mark.parametrize("evaluates", [0, 1])
+def test_of_any_number_of_ranks_one_that_evaluates_alone_is_no_straggler(ranks: int, evaluates: int) -> None:
+    """Of two ranks the one that works is half of them."""
+    gang = Comparison(timedelta(seconds=5))
+    gang.add(60 * A_MINUTE, slow(0, 0.0, ranks))
+
+    assert gang.add(10 * A_MINUTE, {str(r): 0.95 if r == evaluates else 0.01 for r in range(ranks)}) == []
+
+
+def test_a_rank_of_four_that_is_much_slower_from_the_start_is_named_and_one_that_is_a_bit_slower_is_not() -> None:
+    """How uneven three peers are is hardly known."""
+    much, a_bit = Comparison(timedelta(seconds=5)), Comparison(timedelta(seconds=5))
+
+    assert ranks_of(much.add(2 * A_MINUTE, slow(3, 0.15, ranks=4))) == ["3"]
+    assert a_bit.add(14 * A_MINUTE, slow(3, 0.08, ranks=4)) == []
+
+
+def test_a_pause_of_a_peer_does_not_hide_a_rank_that_became_slow_in_the_first_quarter_of_an_hour() -> None:
+    gang = Comparison(timedelta(seconds=5), noise=0.01)
+    assert gang.add(5 * A_MINUTE, EVEN) == []
+
+    found = gang.add(A_MINUTE // 2, slow(3, 0.12))
+    found += gang.add(A_MINUTE // 2, {**slow(3, 0.12), "5": 0.9})
+    found += gang.add(A_MINUTE, slow(3, 0.12))
+
+    assert ranks_of(found) == ["3"]
 
 
 def test_one_rank_alone_has_no_peers() -> None:
