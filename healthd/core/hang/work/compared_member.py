@@ -51,6 +51,24 @@ BEFORE = 4
 """Blocks right before the span: what drifts is expected to stay half-way between them and the hour."""
 
 
+class BesidePauses:
+    """
+    Leaves out windows in which its peers wait for a member, as while rank 0 evaluates, and those next to them: it has
+    done so for a part of these. So each window comes when the next one is known.
+    """
+
+    def __init__(self) -> None:
+        self._held: tuple[float, ShareWindow] | None = None
+        self._is_beside = False
+
+    def next(self, excess: float, window: ShareWindow, *, is_pause: bool) -> tuple[float, ShareWindow] | None:
+        """The window before this one, and the excess in it. None: it is left out."""
+        held = None if is_pause else self._held
+        self._held = None if is_pause or self._is_beside else (excess, window)
+        self._is_beside = is_pause
+        return held
+
+
 class ComparedMember:
     """The excess of one member: in the newest windows, and in the blocks before."""
 
@@ -95,10 +113,10 @@ class ComparedMember:
         """In the blocks before the *newest*."""
         return median([*self.past][:-newest] or [0.0])
 
-    def just_before(self, newest: int) -> float:
-        """In the windows before the *newest*. Where they are too few, it has always been so."""
+    def just_before(self, newest: int) -> float | None:
+        """In the windows before the *newest*. None: they are too few."""
         windows = [*self.recent][:-newest]
-        return median(windows) if len(windows) >= LEAST_WINDOWS else LEAST
+        return median(windows) if len(windows) >= LEAST_WINDOWS else None
 
     def short_usual(self, newest: int) -> float:
         """What is to be expected of it now, by the blocks before the *newest*."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
-from statistics import median
+from statistics import fmean, median
+from typing import NamedTuple
 
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 
 NORMAL = 1.4826
 """Standard deviations in a median deviation, of normal noise."""
+OFTEN = 0.5
+"""Of the mean that half of the windows show at least."""
 Part = Callable[[WorkShare], float]
 """A part of the time in which a member does not wait for others, from 0 to 1."""
 
@@ -43,11 +46,32 @@ def centre(values: Collection[float]) -> tuple[float, float]:
     return middle, NORMAL * median(abs(value - middle) for value in values)
 
 
-def least_beside(values: Sequence[float], pause: int) -> float:
-    """The least mean of *values* without any *pause* in a row of them."""
+class Rise(NamedTuple):
+    """How far the newest excesses are above a usual one."""
+
+    middle: float
+    """In the median of all."""
+    beside: float
+    """In the mean of those that are left beside a pause."""
+    often: float
+    """In the median of these. Far below their mean: few of them show it, as where another pause falls into them."""
+
+    def is_lasting(self, least: float) -> bool:
+        """Whether it is so much at *least*, and most of what is left shows it."""
+        return min(self.middle, self.beside) >= least and self.often >= OFTEN * self.beside
+
+
+def rise_of(newest: Sequence[float], usual: float, pause: int) -> Rise:
+    """Above the *usual* excess. A pause of so many windows is left out."""
+    rest = beside_pause(newest, pause)
+    return Rise(median(newest) - usual, fmean(rest) - usual, median(rest) - usual)
+
+
+def beside_pause(values: Sequence[float], pause: int) -> list[float]:
+    """Without those *pause* in a row of which the sum is the greatest: the mean of the rest is the least."""
     sums = [0.0, *accumulate(values)]
-    most = max(after - before for before, after in zip(sums, sums[pause:], strict=False))
-    return (sums[-1] - most) / (len(values) - pause)
+    begin = max(range(len(sums) - pause), key=lambda at: sums[at + pause] - sums[at])
+    return [*values[:begin], *values[begin + pause :]]
 
 
 def moving_means(values: Sequence[float], width: int) -> list[float]:

@@ -32,10 +32,11 @@ from healthd.core.hang.work.compared_member import (
     MOST_WINDOWS,
     QUICK,
     SHORT,
+    BesidePauses,
     ComparedMember,
     Span,
 )
-from healthd.core.hang.work.excesses import NORMAL, Part, excesses_of, least_beside, whole
+from healthd.core.hang.work.excesses import NORMAL, Part, beside_pause, excesses_of, rise_of, whole
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 
 LEAST_FROM_START = 0.06
@@ -64,10 +65,10 @@ FEW = 4
 """Fewer members show no spread, and one of them that is faster looks like another that is slower."""
 PAUSED = 0.33
 """Of the usual share of all members: below it they do not step. One of them evaluates or saves, and the others wait."""
-PAUSED_BY_FIRST = 0.8
+PAUSED_BY_FIRST = 0.5
 """The same for the comparison of rank 0: it evaluates and saves for a part of the window, too."""
-LEVEL = 300.0
-"""Seconds after which a new usual share of all members is known."""
+LEVEL, LEVEL_OF_PAUSES = 300.0, 1200.0
+"""Seconds after which a new usual share of all members is known, and the same where it would be a pause of rank 0."""
 LEARNED = 20
 """The weight of a new window in the noise is one in so many."""
 OVER = 60.0
@@ -112,6 +113,7 @@ class StragglerDetector:
         self._confirmed = confirmed
         self._members: dict[str, ComparedMember] = {}
         self._windows: deque[ShareWindow] = deque(maxlen=MOST_WINDOWS)
+        self._first = BesidePauses()
         self._level = 0.0
         self._noise = 0.0
         self._seconds = 0.0
@@ -131,6 +133,7 @@ class StragglerDetector:
         self._members.clear()
         self._windows.clear()
         self._pooled.clear()
+        self._first = BesidePauses()
         self._level = self._noise = 0.0
         return ended
 
@@ -141,16 +144,21 @@ class StragglerDetector:
             self._members = {rank: ComparedMember() for rank in window.shares}
         self._seconds = _seconds(window)
         stepping = self._stepping(window)
-        if len(self._members) < 2 or stepping < PAUSED:
+        if len(self._members) < 2:
+            return changes
+        present = self._excesses(window)
+        first = self._first.next(present.get(FIRST, 0.0), window, is_pause=stepping < PAUSED_BY_FIRST)
+        if stepping < PAUSED:
             return changes
         self._windows.append(window)
         while len(self._windows) > LONG.windows(self._seconds)[0]:
             self._windows.popleft()  # of thousands of members many windows would be much memory
-        present = self._excesses(window)
         self._learn_noise(present)
         for rank, excess in present.items():
-            if rank != FIRST or stepping >= PAUSED_BY_FIRST:
+            if rank != FIRST:
                 self._members[rank].add(excess, window)
+            elif first is not None:
+                self._members[rank].add(*first)
         return [*changes, *self._over(window.end), *self._begun(window.end)]
 
     def look(self, newest: Sequence[ShareWindow]) -> list[Straggler]:
@@ -178,13 +186,15 @@ class StragglerDetector:
 
     def _stepping(self, window: ShareWindow) -> float:
         """
-        How much of their usual work the members do. What is usual is learned from pauses, too: a job whose work has
-        become less for good makes no pause.
+        How much of their usual work the members do. What is usual is learned from pauses, too, but not as soon: a job
+        whose work has become less for good makes no pause.
         """
         now = median_low(share.busy for share in window.shares.values())
         usual = self._level or now
-        self._level = usual + min(1.0, self._seconds / LEVEL) * (now - usual)
-        return now / usual if usual > 0 else 1.0
+        part = now / usual if usual > 0 else 1.0
+        after = LEVEL if part >= PAUSED_BY_FIRST else LEVEL_OF_PAUSES
+        self._level = usual + min(1.0, self._seconds / after) * (now - usual)
+        return part
 
     def _learn_noise(self, present: Mapping[str, float]) -> None:
         """By the median member: the noise is that of the job, not of a member that has become slow."""
@@ -234,8 +244,7 @@ class StragglerDetector:
     def _case(self, rank: str, member: ComparedMember) -> _Case | None:
         if member.named is not None or member.smooth < LEAST / 2:
             return None
-        spans = (LONG,) if rank == FIRST else (SHORT, LONG)
-        cases = (self._case_of(rank, member, span) for span in spans)
+        cases = (self._case_of(rank, member, span) for span in (SHORT, LONG))
         return next((case for case in cases if case is not None), None)
 
     def _case_of(self, rank: str, member: ComparedMember, span: Span) -> _Case | None:
@@ -257,21 +266,20 @@ class StragglerDetector:
         blocks = ceil(count * seconds / max(BLOCK, seconds))
         if len(member.past) - blocks < FLOOR:
             return None
-        beside = least_beside(newest, pause)
         usual = max(0.0, member.usual_before(blocks) if span is LONG else member.short_usual(blocks))
-        middle = median(newest) - usual
-        if min(beside - usual, middle) < LEAST:
+        rise = rise_of(newest, usual, pause)
+        if not rise.is_lasting(LEAST):
             return None
         spread = self._spread(member, span, blocks)
         if span is not LONG:
             spread *= sqrt(max(BLOCK, seconds) / ((count - pause) * seconds))
-        is_confirmed = self._have_peers_slowed(rank, windows, beside - usual)
+        is_confirmed = self._have_peers_slowed(rank, windows, rise.beside)
         if self._is_few() and not is_confirmed and span is not LONG:
             return None
-        if beside - usual < self._strictness(is_confirmed) * span.apart * max(spread, LEAST_SPREAD):
+        if rise.beside < self._strictness(is_confirmed) * span.apart * max(spread, LEAST_SPREAD):
             return None
         confidence = 0.6 if self._is_few() else 0.9
-        return _Case(middle, usual, from_start=False, confidence=confidence)
+        return _Case(rise.middle, usual, from_start=False, confidence=confidence)
 
     def _spread(self, member: ComparedMember, span: Span, blocks: int) -> float:
         """One that usually works less than its peers must be slower than they are, so what it does counts as much."""
@@ -313,40 +321,40 @@ class StragglerDetector:
         """Its past is too short to judge by, and it stands out from its peers."""
         member = self._members[rank]
         before = member.usual_before(blocks) if len(member.past) > blocks else member.just_before(len(newest))
-        if before < LOW:
+        if before is not None and (before < LOW or rank == FIRST):
             return self._newly(rank, span, newest, blocks, max(0.0, before))
         return self._from_start(rank, span, newest)
 
     def _newly(self, rank: str, span: Span, newest: Sequence[float], blocks: int, usual: float) -> _Case | None:
         """It changed more than its peers."""
-        rise, middle = self._beside(span, newest) - usual, median(newest) - usual
-        if min(rise, middle) < LEAST_FROM_START:
+        rise = rise_of(newest, usual, span.windows(self._seconds)[1])
+        if not rise.is_lasting(LEAST_FROM_START):
             return None
-        is_confirmed = self._have_peers_slowed(rank, [*self._windows][-len(newest) :], rise)
+        is_confirmed = self._have_peers_slowed(rank, [*self._windows][-len(newest) :], rise.beside)
         if self._is_few() and not is_confirmed:
             return None
         peers = self._peers(rank, len(newest))
         changes = [self._beside(span, each) - self._members[peer].usual_before(blocks) for peer, each in peers.items()]
-        if rise < self._strictness(is_confirmed) * self._distance(span, APART_FROM_PEERS, changes):
+        if rise.beside < self._strictness(is_confirmed) * self._distance(span, APART_FROM_PEERS, changes):
             return None
-        return _Case(middle, usual, from_start=False, confidence=0.6 if self._is_few() else 0.8)
+        return _Case(rise.middle, usual, from_start=False, confidence=0.6 if self._is_few() else 0.8)
 
     def _from_start(self, rank: str, span: Span, newest: Sequence[float]) -> _Case | None:
         """It has worked more than its peers since its shares are known."""
         if not self._names_from_start or rank == FIRST or self._is_few():
             return None
-        rise, middle = self._beside(span, newest), median(newest)
+        rise = rise_of(newest, 0.0, span.windows(self._seconds)[1])
         others = [self._beside(span, each) for peer, each in self._peers(rank, len(newest)).items() if peer != FIRST]
         is_few = len(others) < ENOUGH
-        if min(rise, middle) < (LEAST_FROM_FEW if is_few else LEAST_FROM_START):
+        if not rise.is_lasting(LEAST_FROM_FEW if is_few else LEAST_FROM_START):
             return None
-        if rise < self._distance(span, APART_FROM_FEW if is_few else APART_FROM_PEERS, others):
+        if rise.beside < self._distance(span, APART_FROM_FEW if is_few else APART_FROM_PEERS, others):
             return None
-        return _Case(middle, 0.0, from_start=True, confidence=0.6)
+        return _Case(rise.middle, 0.0, from_start=True, confidence=0.6)
 
     def _beside(self, span: Span, newest: Sequence[float]) -> float:
         """The mean of all windows of *span* without those of a pause."""
-        return least_beside(newest, span.windows(self._seconds)[1])
+        return fmean(beside_pause(newest, span.windows(self._seconds)[1]))
 
     def _peers(self, rank: str, count: int) -> dict[str, Sequence[float]]:
         """The newest *count* excesses of those that were compared in as many windows."""

@@ -126,12 +126,18 @@ def test_rank_0_that_does_more_from_the_start_is_not_named() -> None:
     assert Comparison().add(4 * AN_HOUR, slow(0, 0.2)) == []
 
 
-def test_rank_0_that_becomes_slower_in_the_first_quarter_of_an_hour_is_named_by_five_minutes() -> None:
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("more", [0.0, 0.1])
+def test_rank_0_that_becomes_slower_in_the_first_quarter_of_an_hour_is_named_within_two_minutes(
+    ranks: int, more: float
+) -> None:
+    """Also where it did more from the start."""
     gang = Comparison(timedelta(seconds=5))
-    assert gang.add(3 * A_MINUTE, EVEN) == []
-    assert gang.add(2 * A_MINUTE, slow(0, 0.2)) == []
+    assert gang.add(3 * A_MINUTE, slow(0, more, ranks)) == []
 
-    assert ranks_of(gang.add(3 * A_MINUTE, slow(0, 0.2))) == ["0"]
+    slower = {str(rank): 0.5 + more + 0.06 if rank == 0 else 0.42 for rank in range(ranks)}
+
+    assert ranks_of(gang.add(2 * A_MINUTE, slower)) == ["0"]
 
 
 def test_rank_0_that_does_more_from_the_first_minutes_on_is_not_named() -> None:
@@ -154,6 +160,17 @@ def test_a_rank_that_works_more_for_a_minute_is_no_straggler(windows: int) -> No
     found = [each for _ in range(20) for each in [*gang.add(windows, slow(5, 0.3)), *gang.add(20, EVEN)]]
 
     assert found == []
+
+
+@pytest.mark.parametrize("minutes", [5, 60])
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_pause_of_a_minute_and_some_seconds_of_another_one_are_no_straggler(rank: int, minutes: int) -> None:
+    """The mean of what is left beside the minute is high, and most of it is not."""
+    gang = Comparison(timedelta(seconds=5))
+    gang.add(minutes * A_MINUTE, EVEN)
+    found = [*gang.add(A_MINUTE, slow(rank, 0.3)), *gang.add(4, slow(rank, 0.05)), *gang.add(2, slow(rank, 0.5))]
+
+    assert found + gang.add(10 * A_MINUTE, EVEN) == []
 
 
 def test_a_rank_of_a_run_that_becomes_slower_by_a_tenth_is_named_within_two_minutes() -> None:
@@ -211,12 +228,26 @@ def test_a_rank_that_was_slow_for_hours_is_named_again_when_it_is_slow_again() -
     assert ranks_of(gang.add(4 * A_MINUTE, slow(3, 0.2))) == ["3"]
 
 
-def test_rank_0_that_evaluates_for_a_part_of_each_window_is_no_straggler() -> None:
-    """The others wait then, and do less than usual for it."""
-    gang = run()
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_rank_0_that_evaluates_for_most_of_each_window_is_no_straggler(ranks: int) -> None:
+    """The others wait then, and do less than half of what is usual for it."""
+    gang = Comparison(timedelta(seconds=5))
+    gang.add(60 * A_MINUTE, slow(0, 0.0, ranks))
 
-    assert gang.add(4 * A_MINUTE, {str(rank): 0.6 if rank == 0 else 0.35 for rank in range(8)}) == []
-    assert gang.add(10 * A_MINUTE, EVEN) == []
+    assert gang.add(4 * A_MINUTE, {str(rank): 0.8 if rank == 0 else 0.2 for rank in range(ranks)}) == []
+    assert gang.add(10 * A_MINUTE, slow(0, 0.0, ranks)) == []
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_windows_in_which_an_evaluation_by_rank_0_begins_or_ends_show_nothing_of_it(ranks: int) -> None:
+    """However often it does so: in a part of them it works alone."""
+    gang = Comparison(timedelta(seconds=5))
+    gang.add(20 * A_MINUTE, slow(0, 0.0, ranks))
+    part, alone = ({str(rank): 0.7 if rank == 0 else other for rank in range(ranks)} for other in (0.35, 0.0))
+
+    for _ in range(60):
+        found = [*gang.add(1, part), *gang.add(1, alone), *gang.add(1, part), *gang.add(2, slow(0, 0.0, ranks))]
+        assert found == []
 
 
 @pytest.mark.parametrize("seconds", [5.0, 15.0, 30.0, 60.0, 120.0])
