@@ -41,8 +41,10 @@ from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 
 LEAST_FROM_START = 0.06
 """The least rise of a straggler whose past is not known."""
+LEAST_OF_FIRST = 0.1
+"""The same for rank 0: it mostly does a bit more than its peers once steps begin, after a compilation say."""
 LEAST_FROM_FEW = 0.1
-"""The same with fewer peers than `ENOUGH`, for one that stood out from the start: how uneven these are is not known."""
+"""With fewer peers than `ENOUGH`, for one that stood out from the start: how uneven these are is not known."""
 APART_FROM_PEERS = 8.0
 """How many standard deviations of its peers, where its past is not known."""
 APART_FROM_FEW = 12.0
@@ -328,7 +330,7 @@ class StragglerDetector:
     def _newly(self, rank: str, span: Span, newest: Sequence[float], blocks: int, usual: float) -> _Case | None:
         """It changed more than its peers."""
         rise = rise_of(newest, usual, span.windows(self._seconds)[1])
-        if not rise.is_lasting(LEAST_FROM_START):
+        if not rise.is_lasting(LEAST_OF_FIRST if rank == FIRST else LEAST_FROM_START):
             return None
         is_confirmed = self._have_peers_slowed(rank, [*self._windows][-len(newest) :], rise.beside)
         if self._is_few() and not is_confirmed:

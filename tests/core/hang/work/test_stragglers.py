@@ -140,6 +140,15 @@ def test_rank_0_that_becomes_slower_in_the_first_quarter_of_an_hour_is_named_wit
     assert ranks_of(gang.add(2 * A_MINUTE, slower)) == ["0"]
 
 
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_rank_0_that_does_a_bit_more_once_steps_begin_is_no_straggler(ranks: int) -> None:
+    """All compile for three minutes, and rank 0 prints in each step."""
+    gang = Comparison(timedelta(seconds=5))
+    gang.add(3 * A_MINUTE, {str(rank): 0.98 for rank in range(ranks)})
+
+    assert gang.add(11 * A_MINUTE, {str(rank): 0.58 if rank == 0 else 0.5 for rank in range(ranks)}) == []
+
+
 def test_rank_0_that_does_more_from_the_first_minutes_on_is_not_named() -> None:
     gang = Comparison(timedelta(seconds=5))
 
