@@ -13,7 +13,7 @@ from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 NORMAL = 1.4826
 """Standard deviations in a median deviation, of normal noise."""
 OFTEN = 0.5
-"""Of the mean that half of the windows show at least."""
+"""Of the mean that a third of the windows shows at least."""
 Part = Callable[[WorkShare], float]
 """A part of the time in which a member does not wait for others, from 0 to 1."""
 
@@ -54,17 +54,17 @@ class Rise(NamedTuple):
     beside: float
     """In the mean of those that are left beside a pause."""
     often: float
-    """In the median of these. Far below their mean: few of them show it, as where another pause falls into them."""
+    """In a third of these, at least. Far below their mean: few of them show it, as where another pause falls into them."""
 
     def is_lasting(self, least: float) -> bool:
-        """Whether it is so much at *least*, and most of what is left shows it."""
+        """Whether it is so much at *least*, and by more than a few windows."""
         return min(self.middle, self.beside) >= least and self.often >= OFTEN * self.beside
 
 
 def rise_of(newest: Sequence[float], usual: float, pause: int) -> Rise:
     """Above the *usual* excess. A pause of so many windows is left out."""
     rest = beside_pause(newest, pause)
-    return Rise(median(newest) - usual, fmean(rest) - usual, median(rest) - usual)
+    return Rise(median(newest) - usual, fmean(rest) - usual, sorted(rest)[-1 - len(rest) // 3] - usual)
 
 
 def beside_pause(values: Sequence[float], pause: int) -> list[float]:

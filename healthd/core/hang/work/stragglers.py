@@ -67,10 +67,10 @@ FEW = 4
 """Fewer members show no spread, and one of them that is faster looks like another that is slower."""
 PAUSED = 0.33
 """Of the usual share of all members: below it they do not step. One of them evaluates or saves, and the others wait."""
-PAUSED_BY_FIRST = 0.5
-"""The same for the comparison of rank 0: it evaluates and saves for a part of the window, too."""
+PAUSED_IN_PART = 0.5
+"""The same, where they do not step for a part of the window."""
 LEVEL, LEVEL_OF_PAUSES = 300.0, 1200.0
-"""Seconds after which a new usual share of all members is known, and the same where it would be a pause of rank 0."""
+"""Seconds after which a new usual share of all members is known, and the same where it would be such a pause."""
 LEARNED = 20
 """The weight of a new window in the noise is one in so many."""
 OVER = 60.0
@@ -81,6 +81,23 @@ SHOWN = 0.5
 """Of what one part of the work shows: so much more a member has to work in all, for the others to wait for it."""
 SLOWED = 0.5
 """Of its excess: so much less than before its peers compute, where their steps take longer because of it."""
+
+
+class OfFirst(NamedTuple):
+    """
+    How rank 0 is judged, which evaluates and saves for all: by these *spans*, of the windows in which its peers do this
+    part of their usual work at least.
+    """
+
+    spans: Sequence[Span]
+    stepping: float
+
+
+A_SHORT_WINDOW = 10.0
+"""Seconds at most. Most pauses are longer, so it has either steps or one of them."""
+BY_SHORT_WINDOWS = OfFirst((SHORT, LONG), stepping=PAUSED_IN_PART)
+BY_LONG_WINDOWS = OfFirst((LONG,), stepping=0.8)
+"""A short evaluation is a part of a window."""
 
 
 class _Case(NamedTuple):
@@ -149,7 +166,7 @@ class StragglerDetector:
         if len(self._members) < 2:
             return changes
         present = self._excesses(window)
-        first = self._first.next(present.get(FIRST, 0.0), window, is_pause=stepping < PAUSED_BY_FIRST)
+        first = self._first.next(present.get(FIRST, 0.0), window, is_pause=stepping < self._of_first().stepping)
         if stepping < PAUSED:
             return changes
         self._windows.append(window)
@@ -183,6 +200,9 @@ class StragglerDetector:
                 found[rank] = case, recent
         return self._name(found, ends[-1])
 
+    def _of_first(self) -> OfFirst:
+        return BY_SHORT_WINDOWS if self._seconds <= A_SHORT_WINDOW else BY_LONG_WINDOWS
+
     def _excesses(self, window: ShareWindow) -> dict[str, float]:
         return excesses_of(window, self._part or whole)
 
@@ -194,7 +214,7 @@ class StragglerDetector:
         now = median_low(share.busy for share in window.shares.values())
         usual = self._level or now
         part = now / usual if usual > 0 else 1.0
-        after = LEVEL if part >= PAUSED_BY_FIRST else LEVEL_OF_PAUSES
+        after = LEVEL if part >= PAUSED_IN_PART else LEVEL_OF_PAUSES
         self._level = usual + min(1.0, self._seconds / after) * (now - usual)
         return part
 
@@ -246,7 +266,8 @@ class StragglerDetector:
     def _case(self, rank: str, member: ComparedMember) -> _Case | None:
         if member.named is not None or member.smooth < LEAST / 2:
             return None
-        cases = (self._case_of(rank, member, span) for span in (SHORT, LONG))
+        spans = self._of_first().spans if rank == FIRST else (SHORT, LONG)
+        cases = (self._case_of(rank, member, span) for span in spans)
         return next((case for case in cases if case is not None), None)
 
     def _case_of(self, rank: str, member: ComparedMember, span: Span) -> _Case | None:

@@ -149,6 +149,16 @@ def test_rank_0_that_does_a_bit_more_once_steps_begin_is_no_straggler(ranks: int
     assert gang.add(11 * A_MINUTE, {str(rank): 0.58 if rank == 0 else 0.5 for rank in range(ranks)}) == []
 
 
+def test_rank_0_is_named_by_five_minutes_where_windows_are_longer_than_many_evaluations() -> None:
+    """A short one is a part of a window, and looks like a rank that is slow."""
+    gang = Comparison(timedelta(seconds=15))
+    gang.add(AN_HOUR, EVEN)
+    slower = {rank: 0.6 if rank == "0" else 0.42 for rank in EVEN}
+
+    assert gang.add(10, slower) == []
+    assert ranks_of(gang.add(11, slower)) == ["0"]
+
+
 def test_rank_0_that_does_more_from_the_first_minutes_on_is_not_named() -> None:
     gang = Comparison(timedelta(seconds=5))
 
