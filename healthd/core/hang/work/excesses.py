@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
+from math import ceil
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -12,8 +13,8 @@ from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 
 NORMAL = 1.4826
 """Standard deviations in a median deviation, of normal noise."""
-OFTEN = 0.5
-"""Of the mean that a third of the windows shows at least."""
+OFTEN = 0.8
+"""Of the mean that more than a quarter of the windows shows at least."""
 Part = Callable[[WorkShare], float]
 """A part of the time in which a member does not wait for others, from 0 to 1."""
 
@@ -54,7 +55,7 @@ class Rise(NamedTuple):
     beside: float
     """In the mean of those that are left beside a pause."""
     often: float
-    """In a third of these, at least. Far below their mean: few of them show it, as where another pause falls into them."""
+    """In more than a quarter of these. Below their mean: only a few show it, as where another pause falls into them."""
 
     def is_lasting(self, least: float) -> bool:
         """Whether it is so much at *least*, and by more than a few windows."""
@@ -64,7 +65,7 @@ class Rise(NamedTuple):
 def rise_of(newest: Sequence[float], usual: float, pause: int) -> Rise:
     """Above the *usual* excess. A pause of so many windows is left out."""
     rest = beside_pause(newest, pause)
-    return Rise(median(newest) - usual, fmean(rest) - usual, sorted(rest)[-1 - len(rest) // 3] - usual)
+    return Rise(median(newest) - usual, fmean(rest) - usual, sorted(rest)[-1 - ceil(len(rest) / 4)] - usual)
 
 
 def beside_pause(values: Sequence[float], pause: int) -> list[float]:
