@@ -28,12 +28,9 @@ def sentence_of(straggler: Straggler) -> str:
         )
     if straggler.reason:
         return printable(f"{rank} makes its gang about {straggler.slower:.0%} slower ({sure}): {straggler.reason}")
-    start = (
-        "; it was so as soon as it could be compared, so the job may give it more to do" if straggler.from_start else ""
-    )
     return printable(
         f"rank {straggler.rank} is about {straggler.slower:.0%} slower than its peers, and they wait for it ({sure}): "
-        f"{_reason(straggler)}{start}"
+        f"{_reason(straggler)}{_from_start(straggler) if straggler.from_start else ''}"
     )
 
 
@@ -107,6 +104,14 @@ def _reason(straggler: Straggler) -> str:
             (straggler.own_waits - straggler.peers_own_waits, own_waits),
         ]
     )
+
+
+def _from_start(straggler: Straggler) -> str:
+    """What a job gives to a rank is computed: one that gets no processor, or waits, has another trouble."""
+    computes = straggler.ran - straggler.peers_ran
+    other = straggler.starved - straggler.peers_starved, straggler.own_waits - straggler.peers_own_waits
+    because = ", so the job may give it more to do" if computes > max(other) else ""
+    return f"; it was so as soon as it could be compared{because}"
 
 
 def _notable(parts: Sequence[tuple[float, str]]) -> str:

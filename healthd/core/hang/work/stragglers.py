@@ -299,7 +299,7 @@ class StragglerDetector:
         is_confirmed = self._have_peers_slowed(rank, windows, rise.beside)
         if self._is_few() and not is_confirmed and span is not LONG:
             return None
-        if rise.beside < self._strictness(is_confirmed) * span.apart * max(spread, LEAST_SPREAD):
+        if rise.beside < self._strictness(rank, is_confirmed) * span.apart * max(spread, LEAST_SPREAD):
             return None
         confidence = 0.6 if self._is_few() else 0.9
         return _Case(rise.middle, usual, from_start=False, confidence=confidence)
@@ -316,9 +316,9 @@ class StragglerDetector:
         """Then one that becomes faster looks like another that becomes slower, but that nothing takes longer."""
         return len(self._members) < FEW
 
-    def _strictness(self, is_confirmed: bool) -> float:
-        """How far from the noise it has to be, as a part of what is usual."""
-        return self._confirmed if is_confirmed else 1.0
+    def _strictness(self, rank: str, is_confirmed: bool) -> float:
+        """How far from the noise it has to be, as a part of what is usual. For rank 0 the others wait in any case."""
+        return self._confirmed if is_confirmed and rank != FIRST else 1.0
 
     def _have_peers_slowed(self, rank: str, newest: Sequence[ShareWindow], rise: float) -> bool:
         """Whether the peers of *rank* show that they wait for it: they compute less than before."""
@@ -358,7 +358,7 @@ class StragglerDetector:
             return None
         peers = self._peers(rank, len(newest))
         changes = [self._beside(span, each) - self._members[peer].usual_before(blocks) for peer, each in peers.items()]
-        if rise.beside < self._strictness(is_confirmed) * self._distance(span, APART_FROM_PEERS, changes):
+        if rise.beside < self._strictness(rank, is_confirmed) * self._distance(span, APART_FROM_PEERS, changes):
             return None
         return _Case(rise.middle, usual, from_start=False, confidence=0.6 if self._is_few() else 0.8)
 

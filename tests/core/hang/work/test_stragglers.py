@@ -435,6 +435,15 @@ def test_a_rank_that_waits_a_bit_more_for_a_processor_has_one_reason() -> None:
     assert "gets no processor" not in sentence_of(straggler)
 
 
+def test_only_a_rank_that_computes_more_from_the_start_may_have_more_to_do() -> None:
+    computes, starved = Comparison(), Comparison()
+    (more,) = computes.add(10, slow(3, 0.2))
+    (without,) = starved.add(10, {**EVEN, "3": WorkShare(0.5, 0.3)})
+
+    assert sentence_of(more).endswith("; it was so as soon as it could be compared, so the job may give it more to do")
+    assert sentence_of(without).endswith("; it was so as soon as it could be compared")
+
+
 def test_names_of_ranks_are_safe_for_a_terminal() -> None:
     gang = Comparison()
     (straggler,) = gang.add(10, slow(3, 0.2))
