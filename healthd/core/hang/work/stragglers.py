@@ -299,7 +299,8 @@ class StragglerDetector:
         is_confirmed = self._have_peers_slowed(rank, windows, rise.beside)
         if self._is_few() and not is_confirmed and span is not LONG:
             return None
-        if rise.beside < self._strictness(rank, is_confirmed) * span.apart * max(spread, LEAST_SPREAD):
+        is_clear = is_confirmed and len(self._members) > ENOUGH  # few members know less of their spread
+        if rise.beside < self._strictness(rank, is_clear) * span.apart * max(spread, LEAST_SPREAD):
             return None
         confidence = 0.6 if self._is_few() else 0.9
         return _Case(rise.middle, usual, from_start=False, confidence=confidence)

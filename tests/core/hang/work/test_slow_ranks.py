@@ -107,9 +107,9 @@ def test_a_stopped_run_has_no_slow_rank() -> None:
     assert machine.ranks.restart(machine.now) == []
 
 
-def steps(excess: float, less: float) -> dict[str, WorkShare]:
+def steps(excess: float, less: float, ranks: int = 4) -> dict[str, WorkShare]:
     """Ranks that sleep half of the time as if their GPUs worked, rank 2 *excess* more; all compute by *less* less."""
-    return {str(rank): WorkShare(0.1 - less, own_waits=0.5 + (excess if rank == 2 else 0.0)) for rank in range(4)}
+    return {str(rank): WorkShare(0.1 - less, own_waits=0.5 + (excess if rank == 2 else 0.0)) for rank in range(ranks)}
 
 
 def test_that_its_peers_compute_less_than_before_is_a_second_sign_of_a_rank_that_is_not_clear_of_the_noise() -> None:
@@ -120,6 +120,17 @@ def test_that_its_peers_compute_less_than_before_is_a_second_sign_of_a_rank_that
         named[less] = begun_and_over(machine.run(3, steps(0.1, less)))
 
     assert named == {0.0: [], 0.01: [("2", False)]}
+
+
+@pytest.mark.parametrize(("ranks", "named"), [(4, []), (8, [("2", False)])])
+def test_after_a_quarter_of_an_hour_a_second_sign_is_enough_in_the_noise_of_many_ranks_alone(
+    ranks: int, named: Sequence[tuple[str, bool]]
+) -> None:
+    """How much few ranks differ is hardly known."""
+    machine = BusyMachine(looks=0.07)
+    assert machine.run(30, steps(0.0, 0.0, ranks)) == []
+
+    assert begun_and_over(machine.run(3, steps(0.1, 0.01, ranks))) == named
 
 
 def test_ranks_that_all_compute_less_than_before_are_not_slow() -> None:
