@@ -34,6 +34,10 @@ class Span(NamedTuple):
         pause = int(self.pause // seconds) + 1
         return max(LEAST_WINDOWS, pause + ceil(self.beside / seconds)), pause
 
+    def blocks(self, seconds: float) -> int:
+        """How many blocks of the past have such windows in them."""
+        return ceil(self.windows(seconds)[0] * seconds / max(BLOCK, seconds))
+
 
 SHORT = Span(60, 50, apart=5.0)
 LONG = Span(120, 170, apart=6.0)
@@ -49,24 +53,6 @@ PAST = 60
 """Blocks: an hour, where steps are short."""
 BEFORE = 4
 """Blocks right before the span: what drifts is expected to stay half-way between them and the hour."""
-
-
-class BesidePauses:
-    """
-    Leaves out windows in which its peers wait for a member, as while rank 0 evaluates, and those next to them: it has
-    done so for a part of these. So each window comes when the next one is known.
-    """
-
-    def __init__(self) -> None:
-        self._held: tuple[float, ShareWindow] | None = None
-        self._is_beside = False
-
-    def next(self, excess: float, window: ShareWindow, *, is_pause: bool) -> tuple[float, ShareWindow] | None:
-        """The window before this one, and the excess in it. None: it is left out."""
-        held = None if is_pause else self._held
-        self._held = None if is_pause or self._is_beside else (excess, window)
-        self._is_beside = is_pause
-        return held
 
 
 class ComparedMember:

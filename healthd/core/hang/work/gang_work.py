@@ -26,8 +26,9 @@ from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.compared_member import LEAST
 from healthd.core.hang.work.excesses import excesses
 from healthd.core.hang.work.fine_windows import MOST_FINE, FineWindows
+from healthd.core.hang.work.pauses import PAUSED
 from healthd.core.hang.work.questions import LATE, LATE_FOR, OLD, Doubt, Questions
-from healthd.core.hang.work.stragglers import FEW, LOW, PAUSED, StragglerDetector
+from healthd.core.hang.work.stragglers import FEW, LOW, StragglerDetector
 from healthd.core.hang.work.suspects import LASTS, Suspect, still_slow, suspects
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 from healthd.core.hang.work.work_windows import FINE, Window, by_number, end_of

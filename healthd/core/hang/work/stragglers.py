@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from math import ceil, sqrt
-from statistics import fmean, median, median_low, stdev
+from math import sqrt
+from statistics import fmean, median, stdev
 from typing import NamedTuple
 
 import msgspec
@@ -32,11 +32,11 @@ from healthd.core.hang.work.compared_member import (
     MOST_WINDOWS,
     QUICK,
     SHORT,
-    BesidePauses,
     ComparedMember,
     Span,
 )
 from healthd.core.hang.work.excesses import NORMAL, Part, beside_pause, excesses_of, rise_of, whole
+from healthd.core.hang.work.pauses import PAUSED, BesidePauses, UsualWork, of_first
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 
 LEAST_FROM_START = 0.06
@@ -65,12 +65,6 @@ FIRST = "0"
 """The rank that evaluates, saves and prints for all."""
 FEW = 4
 """Fewer members show no spread, and one of them that is faster looks like another that is slower."""
-PAUSED = 0.33
-"""Of the usual share of all members: below it they do not step. One of them evaluates or saves, and the others wait."""
-PAUSED_IN_PART = 0.5
-"""The same, where they do not step for a part of the window."""
-LEVEL, LEVEL_OF_PAUSES = 300.0, 1200.0
-"""Seconds after which a new usual share of all members is known, and the same where it would be such a pause."""
 LEARNED = 20
 """The weight of a new window in the noise is one in so many."""
 OVER = 60.0
@@ -81,23 +75,6 @@ SHOWN = 0.5
 """Of what one part of the work shows: so much more a member has to work in all, for the others to wait for it."""
 SLOWED = 0.5
 """Of its excess: so much less than before its peers compute, where their steps take longer because of it."""
-
-
-class OfFirst(NamedTuple):
-    """
-    How rank 0 is judged, which evaluates and saves for all: by these *spans*, of the windows in which its peers do this
-    part of their usual work at least.
-    """
-
-    spans: Sequence[Span]
-    stepping: float
-
-
-A_SHORT_WINDOW = 10.0
-"""Seconds at most. Most pauses are longer, so it has either steps or one of them."""
-BY_SHORT_WINDOWS = OfFirst((SHORT, LONG), stepping=PAUSED_IN_PART)
-BY_LONG_WINDOWS = OfFirst((LONG,), stepping=0.8)
-"""A short evaluation is a part of a window."""
 
 
 class _Case(NamedTuple):
@@ -133,7 +110,7 @@ class StragglerDetector:
         self._members: dict[str, ComparedMember] = {}
         self._windows: deque[ShareWindow] = deque(maxlen=MOST_WINDOWS)
         self._first = BesidePauses()
-        self._level = 0.0
+        self._usual_work = UsualWork()
         self._noise = 0.0
         self._seconds = 0.0
         """Of the newest window."""
@@ -153,7 +130,8 @@ class StragglerDetector:
         self._windows.clear()
         self._pooled.clear()
         self._first = BesidePauses()
-        self._level = self._noise = 0.0
+        self._usual_work = UsualWork()
+        self._noise = 0.0
         return ended
 
     def add(self, window: ShareWindow) -> list[Straggler]:
@@ -162,11 +140,11 @@ class StragglerDetector:
         if not self._members:
             self._members = {rank: ComparedMember() for rank in window.shares}
         self._seconds = _seconds(window)
-        stepping = self._stepping(window)
+        stepping = self._usual_work.part_of((share.busy for share in window.shares.values()), self._seconds)
         if len(self._members) < 2:
             return changes
         present = self._excesses(window)
-        first = self._first.next(present.get(FIRST, 0.0), window, is_pause=stepping < self._of_first().stepping)
+        first = self._first.next(present.get(FIRST, 0.0), window, is_pause=stepping < of_first(self._seconds).stepping)
         if stepping < PAUSED:
             return changes
         self._windows.append(window)
@@ -200,23 +178,8 @@ class StragglerDetector:
                 found[rank] = case, recent
         return self._name(found, ends[-1])
 
-    def _of_first(self) -> OfFirst:
-        return BY_SHORT_WINDOWS if self._seconds <= A_SHORT_WINDOW else BY_LONG_WINDOWS
-
     def _excesses(self, window: ShareWindow) -> dict[str, float]:
         return excesses_of(window, self._part or whole)
-
-    def _stepping(self, window: ShareWindow) -> float:
-        """
-        How much of their usual work the members do. What is usual is learned from pauses, too, but not as soon: a job
-        whose work has become less for good makes no pause.
-        """
-        now = median_low(share.busy for share in window.shares.values())
-        usual = self._level or now
-        part = now / usual if usual > 0 else 1.0
-        after = LEVEL if part >= PAUSED_IN_PART else LEVEL_OF_PAUSES
-        self._level = usual + min(1.0, self._seconds / after) * (now - usual)
-        return part
 
     def _learn_noise(self, present: Mapping[str, float]) -> None:
         """By the median member: the noise is that of the job, not of a member that has become slow."""
@@ -266,7 +229,7 @@ class StragglerDetector:
     def _case(self, rank: str, member: ComparedMember) -> _Case | None:
         if member.named is not None or member.smooth < LEAST / 2:
             return None
-        spans = self._of_first().spans if rank == FIRST else (SHORT, LONG)
+        spans = of_first(self._seconds).spans if rank == FIRST else (SHORT, LONG)
         cases = (self._case_of(rank, member, span) for span in spans)
         return next((case for case in cases if case is not None), None)
 
@@ -277,16 +240,15 @@ class StragglerDetector:
         newest = [*islice(member.recent, len(member.recent) - count, None)]
         if fmean(newest) < LEAST:
             return None  # first: most of the time no rank is slow, and the past is long
-        blocks = ceil(count * self._seconds / max(BLOCK, self._seconds))
-        if len(member.past) - blocks < FLOOR:
-            return self._by_peers(rank, span, newest, blocks)
-        return self._rise(rank, span, newest, [*self._windows][-count:])
+        if len(member.past) - span.blocks(self._seconds) < FLOOR:
+            return self._by_peers(rank, span, newest)
+        return self._rise(rank, span, newest, self._newest(count))
 
     def _rise(self, rank: str, span: Span, newest: Sequence[float], windows: Sequence[ShareWindow]) -> _Case | None:
         """Its excess in the *newest* *windows*, all those of *span*, is above that of its past."""
         member, seconds = self._members[rank], _seconds(windows[-1])
         count, pause = span.windows(seconds)
-        blocks = ceil(count * seconds / max(BLOCK, seconds))
+        blocks = span.blocks(seconds)
         if len(member.past) - blocks < FLOOR:
             return None
         usual = max(0.0, member.usual_before(blocks) if span is LONG else member.short_usual(blocks))
@@ -341,23 +303,26 @@ class StragglerDetector:
             self._pooled.clear()
             self._pooled_for = 0.0
 
-    def _by_peers(self, rank: str, span: Span, newest: Sequence[float], blocks: int) -> _Case | None:
+    def _newest(self, count: int) -> Sequence[ShareWindow]:
+        return [*self._windows][-count:]
+
+    def _by_peers(self, rank: str, span: Span, newest: Sequence[float]) -> _Case | None:
         """Its past is too short to judge by, and it stands out from its peers."""
-        member = self._members[rank]
+        member, blocks = self._members[rank], span.blocks(self._seconds)
         before = member.usual_before(blocks) if len(member.past) > blocks else member.just_before(len(newest))
         if before is not None and (before < LOW or rank == FIRST):
-            return self._newly(rank, span, newest, blocks, max(0.0, before))
+            return self._newly(rank, span, newest, max(0.0, before))
         return self._from_start(rank, span, newest)
 
-    def _newly(self, rank: str, span: Span, newest: Sequence[float], blocks: int, usual: float) -> _Case | None:
+    def _newly(self, rank: str, span: Span, newest: Sequence[float], usual: float) -> _Case | None:
         """It changed more than its peers."""
         rise = rise_of(newest, usual, span.windows(self._seconds)[1])
         if not rise.is_lasting(LEAST_OF_FIRST if rank == FIRST else LEAST_FROM_START):
             return None
-        is_confirmed = self._have_peers_slowed(rank, [*self._windows][-len(newest) :], rise.beside)
+        is_confirmed = self._have_peers_slowed(rank, self._newest(len(newest)), rise.beside)
         if self._is_few() and not is_confirmed:
             return None
-        peers = self._peers(rank, len(newest))
+        peers, blocks = self._peers(rank, len(newest)), span.blocks(self._seconds)
         changes = [self._beside(span, each) - self._members[peer].usual_before(blocks) for peer, each in peers.items()]
         if rise.beside < self._strictness(rank, is_confirmed) * self._distance(span, APART_FROM_PEERS, changes):
             return None

@@ -257,6 +257,22 @@ def test_rank_0_that_evaluates_for_most_of_each_window_is_no_straggler(ranks: in
     assert gang.add(10 * A_MINUTE, slow(0, 0.0, ranks)) == []
 
 
+def test_rank_0_of_pods_that_evaluates_for_a_part_of_each_window_is_no_straggler() -> None:
+    """The others wait then, and do less than usual for it. Their windows are longer than a short evaluation."""
+    gang = Comparison()
+    gang.add(AN_HOUR, EVEN)
+
+    assert gang.add(16, {rank: 0.6 if rank == "0" else 0.35 for rank in EVEN}) == []
+    assert gang.add(40, EVEN) == []
+
+
+def test_rank_0_of_a_run_for_which_the_others_wait_a_third_of_the_time_is_named() -> None:
+    """Windows of 5 s would show an evaluation: whole ones in which the others do nothing."""
+    gang = run()
+
+    assert ranks_of(gang.add(2 * A_MINUTE, {rank: 0.6 if rank == "0" else 0.35 for rank in EVEN})) == ["0"]
+
+
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_windows_in_which_an_evaluation_by_rank_0_begins_or_ends_show_nothing_of_it(ranks: int) -> None:
     """However often it does so: in a part of them it works alone."""
@@ -347,7 +363,7 @@ def test_of_few_ranks_one_whose_peers_compute_as_much_as_before_is_named_by_five
     gang.add(AN_HOUR, slow(0, 0.0, ranks))
 
     assert gang.add(10, slow(1, 0.2, ranks)) == []
-    assert ranks_of(gang.add(14, slow(1, 0.2, ranks))) == ["1"]
+    assert ranks_of(gang.add(4, slow(1, 0.2, ranks))) == ["1"]
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
