@@ -19,7 +19,10 @@ PAUSED = 0.33
 PAUSED_IN_PART = 0.5
 """The same, where they do not step for a part of the window."""
 LEVEL, LEVEL_OF_PAUSES = 300.0, 1200.0
-"""Seconds after which a new usual share of all members is known, and the same where it would be such a pause."""
+"""
+Seconds after which a new usual share of all members is known, and the same where it would be such a pause. Less where
+the share was known for less: what came before a pause of an hour may be a compilation of minutes.
+"""
 
 
 class UsualWork:
@@ -27,14 +30,17 @@ class UsualWork:
 
     def __init__(self) -> None:
         self._level = 0.0
+        self._known_for = 0.0
+        """Seconds."""
 
     def part_of(self, shares: Iterable[float], seconds: float) -> float:
         """Which part of their usual work they do in a window of so many *seconds*. The lower middle one counts."""
         now = median_low(shares)
         usual = self._level or now
         part = now / usual if usual > 0 else 1.0
-        after = LEVEL if part >= PAUSED_IN_PART else LEVEL_OF_PAUSES
+        after = LEVEL if part >= PAUSED_IN_PART else min(LEVEL_OF_PAUSES, max(LEVEL, self._known_for))
         self._level = usual + min(1.0, seconds / after) * (now - usual)
+        self._known_for += seconds
         return part
 
 

@@ -327,6 +327,15 @@ def test_a_job_that_works_less_on_the_host_from_now_on_is_compared_again() -> No
     assert ranks_of(gang.add(8, {str(rank): 0.3 if rank == 3 else 0.19 for rank in range(8)})) == ["3"]
 
 
+def test_a_job_that_works_less_on_the_host_after_its_compilation_is_compared_soon() -> None:
+    """What was usual for two minutes is soon forgotten."""
+    gang = Comparison(timedelta(seconds=5))
+    gang.add(2 * A_MINUTE, dict.fromkeys(EVEN, 0.98))
+    gang.add(12 * A_MINUTE, dict.fromkeys(EVEN, 0.1))
+
+    assert ranks_of(gang.add(2 * A_MINUTE, {rank: 0.22 if rank == "3" else 0.09 for rank in EVEN})) == ["3"]
+
+
 def test_stages_of_a_pipeline_with_unequal_work_are_no_stragglers() -> None:
     stages = {str(rank): (0.3, 0.45, 0.5, 0.7)[rank // 2] for rank in range(8)}
 
