@@ -9,6 +9,7 @@ import pytest
 
 from tests.deploy.accounts import SYSTEM
 from tests.deploy.kustomized import with_component
+from tests.lab.api import Json
 from tests.lab.control_plane import ControlPlane
 from tests.lab.programs import wait_until
 from tests.lab.simulated import SimulatedNodes
@@ -20,23 +21,29 @@ PODS = f"/api/v1/namespaces/{SYSTEM}/pods"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/healthd-controller"
 
 
-def places(installed: ControlPlane) -> list[str]:
-    """The nodes of the controllers that run."""
+def places(installed: ControlPlane) -> list[str | None]:
+    """The nodes of all controllers; None stands for one that waits for its place, starts or ends."""
     found = installed.api.get(f"{PODS}?labelSelector=app.kubernetes.io/component=controller")["items"]
-    return [pod["spec"]["nodeName"] for pod in found if pod["status"].get("phase") == "Running"]
+    return [pod["spec"]["nodeName"] if runs(pod) else None for pod in found]
 
 
-def stand(installed: ControlPlane, count: int) -> bool:
-    """Whether so many run."""
-    return len(places(installed)) == count
+def runs(pod: Json) -> bool:
+    return pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
 
 
-def started_anew(installed: ControlPlane) -> list[str]:
-    """Where both controllers stand after none ran."""
+def started_anew(installed: ControlPlane) -> list[str | None]:
+    """Where both controllers stand after there was none."""
     for wanted in (0, 2):
         installed.api.patch(DEPLOYMENT, {"spec": {"replicas": wanted}})
-        wait_until(f"{wanted} controllers", partial(stand, installed, wanted), limit=60)
+        stand = partial(standing, installed, wanted)
+        wait_until(f"{wanted} controllers", stand, limit=60)
     return places(installed)
+
+
+def standing(installed: ControlPlane, count: int) -> bool:
+    """Whether there are so many, and all run."""
+    found = places(installed)
+    return len(found) == count and None not in found
 
 
 def test_the_controllers_keep_off_gpus_and_where_they_may_not_they_stand_apart(
