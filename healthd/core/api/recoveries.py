@@ -187,6 +187,8 @@ class Attempt(Slim, frozen=True, kw_only=True):
     """What this start leaves out of the gang; empty: nothing."""
     failed_early: bool = False
     """It failed by itself while it loaded the checkpoint or soon after. No node and no deletion caused it."""
+    lacked_members: bool = False
+    """It failed while some of its members were not made, as by a quota. It is no restart without progress."""
 
 
 class Rebuild(Slim, frozen=True, kw_only=True):

@@ -27,8 +27,9 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
         Meta(
             description="Give up on a gang after so many restarts in a row that brought no step beyond the last one. "
             "Progress sets the count back to 0, so a long job may be restarted any number of times. A "
-            "`healthd run` that a person starts again after healthd itself was killed does not count. The annotation "
-            "`healthd.dev/max-no-advance` on a gang overrides it.",
+            "`healthd run` that a person starts again after healthd itself was killed does not count. Nor does a "
+            "restart that failed while some of the members were not made two minutes after it, as by a quota. The "
+            "annotation `healthd.dev/max-no-advance` on a gang overrides it.",
             ge=1,
         ),
     ] = 3
@@ -62,7 +63,8 @@ class RecoveryPolicy(Policy, frozen=True, kw_only=True):
         timedelta,
         span(
             "A restarted gang must have all its ranks running within this time, else the restart counts as one "
-            "without progress. Half an hour allows for pulling a large image on a fresh node.",
+            "without progress. It does not count where some of them were not made. Half an hour allows for pulling a "
+            "large image on a fresh node.",
             at_least=timedelta(seconds=1),
         ),
     ] = timedelta(minutes=30)

@@ -78,7 +78,8 @@ def _choose_checkpoint(
     because it is gone.
 
     Counts restarts in a row from the same step. Restarts with a hardware cause, and planned ones, do not count:
-    healthd must not give up a job because its nodes break. Nor does a start by a person after healthd itself ended.
+    healthd must not give up a job because its nodes break. Nor does a start by a person after healthd itself ended,
+    nor an attempt of which some members were never made: a quota, and not the job, kept it from a step.
     """
     previous = s.view.previous
     seen = _furthest_step(s.root, s.recovery, previous)
@@ -266,9 +267,10 @@ def _restarts_from(checkpoint: ChosenCheckpoint, recovery: Recovery, previous: R
     When the gang goes back behind a doubted checkpoint and saves the same step again, that is no progress: a program
     that always fails at that step would be restarted for ever.
     """
-    status = recovery.status
+    status, lacked_members = recovery.status, False
     if status.attempts:
         loaded, count, causes = status.attempts[-1].checkpoint, status.no_advance, status.causes
+        lacked_members = status.attempts[-1].lacked_members
     elif previous is not None and previous.status.attempts and previous.status.phase is Phase.RECOVERED:
         # After any other end a person started the gang again: the count starts at 0.
         last = previous.status
@@ -278,7 +280,7 @@ def _restarts_from(checkpoint: ChosenCheckpoint, recovery: Recovery, previous: R
     if all(is_beyond(checkpoint, each) for each in (loaded, *status.doubted)):
         return 0
     is_free = any(blames_node(cause) or cause.kind in PLANNED for cause in causes[-1:]) or _by_a_person(causes)
-    return count if is_free else count + 1
+    return count if is_free or lacked_members else count + 1
 
 
 def _by_a_person(causes: Sequence[Cause]) -> bool:

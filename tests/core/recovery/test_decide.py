@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -1016,6 +1017,48 @@ def test_a_member_that_gave_up_waiting_for_one_that_is_not_made_says_nothing_of_
 
     assert record is not None
     assert (record.phase, record.attempts[0].failed_early) == (Phase.STOPPING, is_early)
+
+
+def lacked_members(pods: tuple[Pod, ...], waited: timedelta = 2 * MADE_WITHIN, **more: Any) -> bool:
+    """What is recorded of an attempt of which a member failed."""
+    recovery = in_starting(waited, attempts=[Attempt(number=1, checkpoint=ChosenCheckpoint(path="/step_9", step=9))])
+    record = decided(recovery, a_root(attempt=1), faults=[SOFTWARE], pods=pods, **more).record
+
+    assert record is not None
+    assert ("does not count" in record.message) is record.attempts[0].lacked_members
+    return record.attempts[0].lacked_members
+
+
+def test_an_attempt_that_fails_while_members_are_not_made_is_no_restart_without_progress() -> None:
+    ended, other = a_restarted(0, "node-0", "Failed"), a_restarted(1, "node-1", "Failed")
+
+    assert lacked_members((ended,))
+    assert not lacked_members((ended,), MADE_WITHIN / 2), "a program that always ends at once may be faster"
+    assert not lacked_members((ended, other))
+    assert not lacked_members((ended,), deleted=(other,)), "the other one was made, and is gone"
+
+
+def test_nor_is_one_whose_time_to_start_has_passed() -> None:
+    """One of three is made and runs, one waits for its image, and a quota has no room for the third."""
+    recovery = in_starting(POLICY.start_deadline, attempts=[Attempt(number=1, checkpoint=ChosenCheckpoint())])
+    three = dataclasses.replace(a_root(attempt=1), world=3)
+
+    record = decided(recovery, three, pods=(PENDING, RUNNING[1])).record
+
+    assert record is not None
+    assert (record.phase, record.attempts[0].lacked_members) == (Phase.STOPPING, True)
+
+
+def test_the_restart_after_that_is_held_as_soon_as_it_lacks_members_too() -> None:
+    """Else no one would learn of it: the members that run end again before the time to start has passed."""
+    attempts = [Attempt(number=n, checkpoint=ChosenCheckpoint(), lacked_members=n == 1) for n in (1, 2)]
+    recovery = in_starting(MADE_WITHIN, attempt=2, attempts=attempts)
+    pod = a_pod("r0", node="node-0", index=0, annotations={ANNOTATION_ATTEMPT: "2"}, status=PodStatus(phase="Running"))
+
+    record = decided(recovery, a_root(attempt=2), pods=(pod,)).record
+
+    assert record is not None
+    assert hold_of(record) is Hold.PODS
 
 
 def test_a_gang_held_for_some_of_its_pods_goes_on_when_all_run() -> None:

@@ -142,6 +142,16 @@ def test_restarts_for_broken_hardware_do_not_count() -> None:
     assert record.phase is Phase.RESERVING
 
 
+def test_a_restart_of_which_some_members_were_never_made_neither_counts_nor_waits() -> None:
+    """A quota has room for a part of the gang: those that run end by their own time-outs, however often."""
+    lacking = [replace(each, lacked_members=True) for each in loaded(5)]
+
+    record = chosen(5, attempts=lacking, no_advance=0)
+    assert (record.phase, record.no_advance, record.not_before) == (Phase.RESERVING, 0, None)
+    assert chosen(5, attempts=lacking, no_advance=2).phase is Phase.RESERVING
+    assert chosen(5, attempts=[*lacking, *loaded(5)], no_advance=2).phase is Phase.GAVE_UP
+
+
 def test_a_start_by_a_person_after_healthd_was_killed_neither_counts_nor_waits() -> None:
     record = chosen(5, attempts=loaded(5), no_advance=2, causes=[SOFTWARE, HEALTHD_ENDED])
 

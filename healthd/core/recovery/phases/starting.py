@@ -95,7 +95,8 @@ def _held_unmade(s: Situation, made: int, running: int, waited: timedelta) -> De
     lives = any(not is_terminal(pod) for pod in s.view.pods)  # also one that did not get its attempt
     if running < made or made >= s.root.world or (lives and not made):
         return s.enter(Phase.STARTING, f"its {s.terms.member}s are made") if is_held else None
-    within = _deadline(s) if made else MADE_WITHIN
+    lacked_before = any(each.lacked_members for each in s.status.attempts[:-1])  # then it is no matter of patience
+    within = _deadline(s) if made and not lacked_before else MADE_WITHIN
     if (waited < within and not is_held) or grows_back(s.recovery):
         return None
     what = f"{s.root.ref.kind} {s.root.ref.name} has made {made or 'none'} of {s.root.world}"
@@ -278,12 +279,15 @@ def _faulted_again(s: Situation) -> Decision | None:
 
 
 def _again(s: Situation, causes: Sequence[Cause], *, early: bool = False) -> Decision:
+    lacked = _lacks_members(s)
     attempts = [
-        replace(each, failed_early=early) if each.number == s.status.attempt else each for each in s.status.attempts
+        replace(each, failed_early=early, lacked_members=lacked) if each.number == s.status.attempt else each
+        for each in s.status.attempts
     ]
+    uncounted = f"; its {s.terms.member}s were not all made, so this restart does not count" if lacked else ""
     return s.enter(
         Phase.STOPPING,
-        f"again, {causes[0].kind}: {causes[0].message}",
+        f"again, {causes[0].kind}: {causes[0].message}{uncounted}",
         causes=[*s.status.causes, *causes],
         attempt=s.status.attempt + 1,
         pods=members_to_fence(s),
@@ -311,9 +315,16 @@ def _is_early(s: Situation) -> bool:
 
 
 def _lacks_members(s: Situation) -> bool:
-    """Whether some of its members are not made yet, long after its start: those that run end by their own time-outs."""
+    """
+    Whether some of its members were never made, long after its start: those that run end by their own time-outs.
+
+    Soon after its start this says nothing: a program that always ends at once may do so before the last one is made.
+    """
     is_late = s.status.phase is Phase.HELD or s.now - _started_at(s) >= MADE_WITHIN
-    return s.phase is Phase.STARTING and is_late and len(with_seats(members(s.view), s.root)) < s.root.world
+    if s.phase is not Phase.STARTING or not is_late:
+        return False
+    made = with_seats((*members(s.view), *members(replace(s.view, pods=s.view.deleted))), s.root)
+    return len({index_of(pod, s.root) or pod.metadata.name for pod in made}) < s.root.world
 
 
 def _lived(state: ContainerState, now: datetime) -> timedelta | None:
