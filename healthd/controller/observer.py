@@ -19,6 +19,7 @@ from healthd.controller.checkpoints.recovery_reads import RecoveryReads
 from healthd.controller.dependencies import ReconcilerDependencies
 from healthd.controller.fresh_reads import FreshReader, phase_of
 from healthd.controller.rebuilds import Rebuilds
+from healthd.controller.refused_claims import RefusedClaims
 from healthd.core.api import Cause, GangRef, Recovery
 from healthd.core.api.model import Phase
 from healthd.core.config import Config
@@ -71,7 +72,9 @@ class Observer:
         config: Config,
         reads: RecoveryReads,
         rebuilds: Rebuilds,
+        refused_claims: RefusedClaims,
     ) -> None:
+        self._refused_claims = refused_claims
         self._clock = dependencies.clock
         self._adapters = dependencies.adapters
         self._reader = dependencies.reader
@@ -167,6 +170,7 @@ class Observer:
         return replace(
             view,
             busy=self._cluster_state.busy_nodes(),
+            unclaimable=self._refused_claims.now(now),
             left_slow=left_slow(self._cluster_state.recoveries(), view.nodes),
             is_silent=silence(view.health, now),
             witness_report=self._witnesses.witness_report,

@@ -19,6 +19,7 @@ from healthd.controller.checkpoints.background_reads import CheckpointReads, Rea
 from healthd.controller.fresh_reads import FreshReader
 from healthd.controller.observer import Snapshot
 from healthd.controller.ports import Checkpoints
+from healthd.controller.refused_claims import RefusedClaims
 from healthd.core.api import Cause, Shrunk
 from healthd.core.api.model import CauseKind
 from healthd.core.config import RecoveryPolicy
@@ -41,8 +42,10 @@ class PlannedRestarts:
         reads: CheckpointReads,
         checkpoints: Checkpoints,
         policy: RecoveryPolicy,
+        refused_claims: RefusedClaims,
     ) -> None:
         self._cluster_state = cluster_state
+        self._refused_claims = refused_claims
         self._fresh_reader = fresh_reader
         self._reads = reads
         self._checkpoints = checkpoints
@@ -109,7 +112,8 @@ class PlannedRestarts:
         coming = {name for each in statuses for name in (*each.placement.values(), *(pod.node for pod in each.pods))}
         busy = self._cluster_state.busy_nodes() | coming
         left = left_slow(self._cluster_state.recoveries(), view.nodes)
-        return replace(view, busy=busy, left_slow=left, is_silent=silence(view.health, now))
+        unclaimable = self._refused_claims.now(now)
+        return replace(view, busy=busy, left_slow=left, unclaimable=unclaimable, is_silent=silence(view.health, now))
 
     def _is_verified(self, root: Root) -> bool:
         """

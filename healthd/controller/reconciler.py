@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from healthd.cluster.port import AlreadyExists, ClusterError, Conflict, NotFound, TooManyRequests, Unavailable
+from healthd.cluster.port import AlreadyExists, ClusterError, Conflict, NotFound, Refused, TooManyRequests, Unavailable
 from healthd.controller.act import perform, point_hint, record
 from healthd.controller.cache.cluster_state import ClusterState, GangKey, ObjectKey, key_of
 from healthd.controller.cache.informers import read_everything
@@ -38,15 +38,17 @@ from healthd.controller.observer import Observer, Snapshot
 from healthd.controller.planned_restarts import PlannedRestarts
 from healthd.controller.progress import ProgressRecorder
 from healthd.controller.rebuilds import Rebuilds
+from healthd.controller.refused_claims import RefusedClaims
 from healthd.controller.schedule import RETRY, SOON, Schedule
 from healthd.core.api import LABEL_GANG, Cause, GangRef, Recovery
 from healthd.core.api.model import ENDED, CauseKind
 from healthd.core.config import Config
 from healthd.core.recovery import breaker
-from healthd.core.recovery.actions import StartGang
+from healthd.core.recovery.actions import Action, ClaimSpare, StartGang
 from healthd.core.recovery.decide import Decision, decide, open_recovery
 from healthd.core.recovery.gang import GangView, Root, RootOutcome
 from healthd.core.recovery.nodes import foreign_signs
+from healthd.core.recovery.nodes.spares import is_spare
 from healthd.core.recovery.planned.restarts import is_still_wanted
 from healthd.core.recovery.rebuilding import is_answered
 from healthd.core.recovery.recovery_status import label_value
@@ -102,12 +104,14 @@ class Reconciler:
         """The caller of `reconcile_all` or `reconcile` must run these, too."""
         checkpoints = dependencies.checkpoints
         self._rebuilds = Rebuilds(self._cluster, self._adapters, dependencies.namespace)
+        self._refused_claims = RefusedClaims()
         self._observer = Observer(
             dependencies,
             self.cluster_state,
             config,
             RecoveryReads(self.reads, checkpoints, self._look_every),
             self._rebuilds,
+            self._refused_claims,
         )
         self._fresh_reader = self._observer.fresh_reader
         self._progress = ProgressRecorder(
@@ -124,7 +128,12 @@ class Reconciler:
         )
         self._has_rhythms = dependencies.has_rhythms
         self._planned = PlannedRestarts(
-            self.cluster_state, self._fresh_reader, self.reads, checkpoints, config.recovery
+            self.cluster_state,
+            self._fresh_reader,
+            self.reads,
+            checkpoints,
+            config.recovery,
+            self._refused_claims,
         )
         self._gpu_time = GpuTimeRecorder(self._cluster, self._adapters, self._metrics)
         self._garbage_collector = GarbageCollector(
@@ -363,19 +372,35 @@ class Reconciler:
 
     async def _act(self, decision: Decision, recovery: Recovery, snapshot: Snapshot) -> Recovery:
         """Do what was decided. Returns the recovery as it is afterwards. Raises ClusterError."""
-        adapter = self._adapters[recovery.spec.gang.kind]
         for action in decision.actions:
             if isinstance(action, StartGang):
                 others = await self._fresh_reader.recoveries(recovery.spec.gang)
                 recovery = await point_hint(self._cluster, recovery, others)
                 self.cluster_state.upsert(recovery)
-            changed = await perform(
-                self._cluster, action, recovery=recovery, view=snapshot.view, adapter=adapter, rebuilds=self._rebuilds
-            )
-            if changed is not None:
-                self.cluster_state.upsert(changed)
+            if isinstance(action, ClaimSpare) and is_spare(snapshot.view.nodes[action.spare]):
+                await self._claim(action, recovery, snapshot)
+            else:
+                await self._perform(action, recovery, snapshot)
         log.info("recovery.acted", recovery=recovery.metadata.name, did=decision.reason)
         return recovery
+
+    async def _claim(self, action: ClaimSpare, recovery: Recovery, snapshot: Snapshot) -> None:
+        """Claim a spare of the pool. Where the API server refuses that, the next decision leaves this spare out."""
+        try:
+            await self._perform(action, recovery, snapshot)
+        except Refused as error:
+            self._refused_claims.note(action.spare, error, self._clock.now())
+            log.warning("spare.claim_refused", node=action.spare, error=str(error), so="it is left out for a while")
+        else:
+            self._refused_claims.forget(action.spare)
+
+    async def _perform(self, action: Action, recovery: Recovery, snapshot: Snapshot) -> None:
+        adapter = self._adapters[recovery.spec.gang.kind]
+        changed = await perform(
+            self._cluster, action, recovery=recovery, view=snapshot.view, adapter=adapter, rebuilds=self._rebuilds
+        )
+        if changed is not None:
+            self.cluster_state.upsert(changed)
 
     async def _record(self, decision: Decision, recovery: Recovery) -> Recovery:
         """Record what was decided, and report it. Returns the recovery as it is afterwards. Raises ClusterError."""

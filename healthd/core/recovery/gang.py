@@ -370,6 +370,8 @@ class GangView(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes with members of gangs that have not ended: as spares they are the last choice, whatever the labels say."""
     occupied: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Spares that were checked and have a conflicting pod: node -> the pod (`replacement_nodes.occupant`)."""
+    unclaimable: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Spares whose claim the API server refused lately: node -> why."""
     last_checks: Mapping[str, LastCheck] = msgspec.field(default_factory=dict)
     """What the last check of each spare says of it. It changes which spare is preferred, never whether one is fit."""
     checks: Mapping[str, tuple[tuple[str, str], ...]] = msgspec.field(default_factory=dict)

@@ -159,6 +159,8 @@ def _obstacle(name: str, node: Node, model: Node | None, view: GangView, policy:
         return f"its annotation {ANNOTATION_CLAIM} is none of healthd's"
     if name in view.occupied:
         return f"occupied by {view.occupied[name]}"
+    if name in view.unclaimable:
+        return f"the API server refuses its claim: {view.unclaimable[name]}"
     return "needed for another member" if _is_like(node, model, policy) else "its hardware differs"
 
 
@@ -204,7 +206,7 @@ def _is_free(name: str, node: Node, view: GangView, recovery: str) -> bool:
     if not is_fit(node, view.health.get(name), view.sign_on(name)):
         return False
     if read_claim(node) is None:
-        return is_spare(node) and name not in view.occupied
+        return is_spare(node) and name not in view.occupied and name not in view.unclaimable
     return is_held(name, view, recovery)
 
 
