@@ -19,6 +19,7 @@ from healthd.telemetry.events import (
     NORMAL,
     QUEUE,
     RETRY,
+    RETRY_MOST,
     SAID_AGAIN,
     WARNING,
     Announcer,
@@ -39,8 +40,14 @@ class Server:
         self.trouble: Exception | None = None
         self.dead_webhook_of = ""
         """A namespace."""
+        self.hangs = ""
+        """A namespace of which no request is answered."""
+        self.asked = 0
 
     async def create(self, obj: Any) -> Any:
+        self.asked += 1
+        if obj.metadata.namespace == self.hangs:
+            await asyncio.Event().wait()
         if self.trouble is not None:
             raise self.trouble
         if obj.metadata.namespace == self.dead_webhook_of:
@@ -169,6 +176,65 @@ async def test_a_webhook_of_one_namespace_keeps_no_event_of_another_one(announci
 
     assert len(await announcing.server.reported()) == 3
     assert announcing.dropped() == 0
+
+
+async def test_many_events_behind_a_dead_webhook_delay_no_other_one(announcing: RunningAnnouncer) -> None:
+    announcing.server.dead_webhook_of = "default"
+    announcing.announce(20)
+    await settle()
+
+    announcing.announcer(about(a_recovery(namespace="other")), WARNING, "Held", "no spare")
+    await settle()
+
+    assert [event.message for event in await announcing.server.reported()] == ["no spare"]
+
+
+async def test_nor_does_a_webhook_that_keeps_the_request_until_its_time_out(announcing: RunningAnnouncer) -> None:
+    announcing.server.hangs = "default"
+    announcing.announce(1)
+    await settle()
+
+    announcing.announcer(about(a_recovery(namespace="other")), WARNING, "Held", "no spare")
+    await settle()
+
+    assert [event.message for event in await announcing.server.reported()] == ["no spare"]
+
+
+async def test_a_webhook_that_stays_dead_is_asked_less_and_less_often(announcing: RunningAnnouncer) -> None:
+    announcing.server.dead_webhook_of = "default"
+    announcing.announce(5)
+    await announcing.clock.run_for(timedelta(minutes=10))
+    assert 10 < announcing.server.asked < 20
+
+    announcing.server.dead_webhook_of = ""
+    await announcing.clock.run_for(RETRY_MOST)
+
+    messages = [event.message for event in await announcing.server.reported()]
+    assert sorted(messages) == [f"number {number}" for number in range(5)]
+    assert announcing.dropped() == 0
+
+
+async def test_events_that_cannot_be_sent_take_no_room_of_the_others(announcing: RunningAnnouncer) -> None:
+    announcing.server.dead_webhook_of = "default"
+    announcing.announce(QUEUE - 1)
+    for number in range(3):
+        announcing.announcer(about(a_recovery(f"train-{number}", namespace="other")), WARNING, "Held", "no spare")
+    await settle()
+
+    assert len(await announcing.server.reported()) == 3
+    assert announcing.dropped() == 2
+
+
+async def test_the_end_of_the_process_sends_what_no_webhook_keeps_back() -> None:
+    announcing = RunningAnnouncer()
+    announcing.server.hangs = "default"
+    announcing.announce(1)
+    announcing.announcer(about(a_recovery(namespace="other")), WARNING, "Held", "no spare")
+
+    await announcing.announcer.flush(limit=0.05)
+
+    assert [event.message for event in await announcing.server.reported()] == ["no spare"]
+    assert announcing.dropped() == 1
 
 
 async def test_what_is_refused_is_not_said_again(announcing: RunningAnnouncer) -> None:
