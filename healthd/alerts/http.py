@@ -23,6 +23,7 @@ import aiohttp
 
 from healthd import __version__
 from healthd.alerts.addresses import SCHEMES, BadAddress, guarded_socket, host_of
+from healthd.alerts.resolver import Resolver
 from healthd.clock import Clock
 from healthd.http_errors import why_failed
 
@@ -98,6 +99,7 @@ class Http:
         self._limits = limits
         self._proxy_for = proxy_for
         self._session: aiohttp.ClientSession | None = None
+        self._resolver = Resolver()
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
         """The answer to *body*, which is JSON unless *headers* say otherwise. Raises NoAnswer."""
@@ -123,6 +125,7 @@ class Http:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        await self._resolver.close()
 
     def _checked(self, url: str) -> str:
         """The host of *url*. Raises NoAnswer."""
@@ -156,7 +159,9 @@ class Http:
             trace = aiohttp.TraceConfig()
             trace.on_request_headers_sent.append(_note_sent)
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(force_close=True, use_dns_cache=False, socket_factory=guarded_socket),
+                connector=aiohttp.TCPConnector(
+                    force_close=True, use_dns_cache=False, socket_factory=guarded_socket, resolver=self._resolver
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 headers={"User-Agent": f"healthd/{__version__}", "Accept-Encoding": "identity"},

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import socket
+import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +102,53 @@ async def test_a_name_that_does_not_exist_is_an_answer_in_words() -> None:
 
     assert str(error) == "no-such-name.invalid: the name cannot be resolved"
     assert not error.was_sent
+
+
+class SilentNames:
+    """The DNS server of names that end in `.invalid` does not answer. Names that were *asked* for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[str] = []
+        self.answered = threading.Event()
+        self._getaddrinfo = socket.getaddrinfo
+        monkeypatch.setattr(socket, "getaddrinfo", self)
+
+    def __call__(self, host: str, *args: Any, **options: Any) -> Any:
+        if host.endswith(".invalid"):
+            self.asked.append(host)
+            self.answered.wait()
+        return self._getaddrinfo(host, *args, **options)
+
+
+@pytest.fixture
+def silent_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[SilentNames]:
+    names = SilentNames(monkeypatch)
+    yield names
+    names.answered.set()
+
+
+async def test_a_name_whose_dns_server_does_not_answer_delays_no_other_service(silent_names: SilentNames) -> None:
+    """As in the pool of threads in which asyncio resolves all names: it has at most 32."""
+    dead = [Http(ManualClock(), insecure_http=True, limits=Limits(connect=0.1, answer=20)) for _ in range(40)]
+    posts = [http.post(f"http://service-{number}.invalid/", b"", {}) for number, http in enumerate(dead)]
+    async with receiving(answers(202)) as server:
+        errors = await asyncio.gather(*posts, return_exceptions=True)
+        response = await post(server.url.replace("127.0.0.1", "localhost"), limits=Limits(connect=5, answer=5))
+    for http in dead:
+        await http.close()
+
+    assert response.status == 202
+    assert {str(error).partition(" ")[2] for error in errors} == {"did not answer within 0.1 s"}
+
+
+async def test_messages_to_one_service_ask_for_its_addresses_once_at_a_time(silent_names: SilentNames) -> None:
+    http = Http(ManualClock(), insecure_http=True, limits=Limits(connect=0.05, answer=20))
+    for _ in range(2):
+        posts = [http.post("http://service.invalid/", b"", {}) for _ in range(8)]
+        assert all(isinstance(error, NoAnswer) for error in await asyncio.gather(*posts, return_exceptions=True))
+    await http.close()
+
+    assert silent_names.asked == ["service.invalid"]
 
 
 async def test_a_port_without_a_server_is_named_without_the_path() -> None:
