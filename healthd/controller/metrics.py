@@ -11,9 +11,10 @@ from healthd.core.api import Recovery, RecoveryStatus
 from healthd.core.api.model import ENDED, Phase
 from healthd.core.node.quarantine import read_record
 from healthd.core.node.reporting import is_silent
-from healthd.core.recovery.breaker import counted_nodes, hold_of
+from healthd.core.recovery.breaker import counted_nodes
 from healthd.core.recovery.gang import RootOutcome
 from healthd.core.recovery.hangs.silence_record import confirmed_silence, open_silence
+from healthd.core.recovery.holds import hold_of
 from healthd.core.recovery.nodes.spares import is_fit
 from healthd.telemetry.metrics import GivenUpGang, HangingGang, HeldGang, Metrics, RecoveringGang
 

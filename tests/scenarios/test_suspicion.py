@@ -14,7 +14,7 @@ from healthd.core.api import HangSuspect, Pod
 from healthd.core.api.model import CauseKind, Hold, Phase
 from healthd.core.config import HangPolicy
 from healthd.core.hang.silence import Silence
-from healthd.core.recovery.breaker import hold_of
+from healthd.core.recovery.holds import hold_of
 from healthd.core.recovery.members import attempt_of
 from tests.scenarios.scenario import Scenario
 

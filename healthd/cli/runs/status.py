@@ -25,10 +25,10 @@ from healthd.core.api.model import ENDED, Phase
 from healthd.core.checkpoint.restart_cost import at_stake, cost_lines
 from healthd.core.hang.describe import describe
 from healthd.core.node.quarantine import read_record, repaired_at
-from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.faults import cause_text
 from healthd.core.recovery.gang import Root, RootOutcome
 from healthd.core.recovery.hangs.silence_record import open_silence
+from healthd.core.recovery.holds import hold_of
 from healthd.core.recovery.members import attempt_of, index_of, is_terminal
 from healthd.core.recovery.nodes.spares import is_spare
 from healthd.core.recovery.terms import ONE_SERVER

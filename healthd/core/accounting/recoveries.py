@@ -14,7 +14,7 @@ from healthd.core.accounting.timeline import extend, milliseconds, take_back
 from healthd.core.api import Cause, ChosenCheckpoint, Recovery, RecoveryStatus, TimelineEntry
 from healthd.core.api.gpu_time import GangState, GpuTime, LossCause, Part
 from healthd.core.api.model import Hold, Phase
-from healthd.core.recovery.breaker import hold_of
+from healthd.core.recovery.holds import hold_of
 
 PARTS: Mapping[Phase, Part] = {
     Phase.DETECTED: Part.DETECTED,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from healthd.core.api import ANNOTATION_CHECKPOINT, ANNOTATION_FENCE_OVERRIDE, Recovery
 from healthd.core.api.model import Hold
-from healthd.core.recovery.breaker import hold_of
+from healthd.core.recovery.holds import hold_of
 from healthd.core.recovery.recovery_status import gang_text
 from healthd.core.recovery.resume_point import is_place_unread
 from healthd.core.recovery.terms import KUBERNETES, Terms

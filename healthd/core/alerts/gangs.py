@@ -12,9 +12,9 @@ from healthd.core.alerts.problem import Problem, Shared, as_text
 from healthd.core.api import GangRef, Node, NodeHealth, Recovery
 from healthd.core.api.incidents import Severity, key_of
 from healthd.core.api.model import Hold, Phase
-from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.gang import Root, RootOutcome
+from healthd.core.recovery.holds import hold_of
 from healthd.core.recovery.recovery_status import blamed, gang_text
 from healthd.core.report.explain import explain
 from healthd.core.report.explain_text import Sentences, sentences

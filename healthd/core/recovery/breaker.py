@@ -17,21 +17,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from healthd.core.api import Node, NodeHealth, Recovery, RecoveryStatus
-from healthd.core.api.model import BreakerTrigger, Hold, Phase, Verdict
+from healthd.core.api import Node, NodeHealth, Recovery
+from healthd.core.api.model import BreakerTrigger, Phase, Verdict
 from healthd.core.config import BreakerPolicy
 from healthd.core.node.quarantine import read_record
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.fence import CLOCKS_DIFFER
-from healthd.core.recovery.gang import NOT_MADE, QUEUED, UNREADABLE
-from healthd.core.recovery.hangs.suspicion import SAME_PLACE
-from healthd.core.recovery.nodes.came_back import CAME_BACK
+from healthd.core.recovery.holds import OPEN, is_held_as
 from healthd.core.recovery.nodes.spares import is_ready
 from healthd.core.recovery.planned.restarts import is_planned
 from healthd.core.recovery.terms import KUBERNETES, Terms
 
-OPEN = "the breaker is open"
-"""Prefix of the reason of every recovery that the breaker holds."""
 MIN_UNHEALTHY_NODES = 3
 """Fewer bad nodes never hold a restart: in a cluster of 16 nodes, two at once are more than one in ten, and usual."""
 UNHEALTHY_WITHIN = timedelta(hours=1)
@@ -69,32 +65,6 @@ def open_over(
     counts = _by_namespace(all_recoveries, policy, now)
     is_full = any(counts[name].total + _of_others(counts, name, policy) >= policy.restarts for name in counts)
     return frozenset(over | {BreakerTrigger.RESTARTS} if is_full else over)
-
-
-def hold_of(status: RecoveryStatus) -> Hold | None:
-    """What a recovery with this status waits for; None when it is not held."""
-    if status.phase is not Phase.HELD:
-        return None
-    if status.message.startswith(OPEN):
-        return Hold.BREAKER
-    if status.message.startswith(UNREADABLE):
-        return Hold.INVALID
-    if status.message.startswith(CAME_BACK):
-        return Hold.NODE
-    if status.message.startswith((QUEUED, NOT_MADE)):
-        return Hold.PODS
-    if status.message.startswith(SAME_PLACE):
-        return Hold.PROGRAM
-    return _WAITS_FOR.get(status.held_in or Phase.DETECTED)
-
-
-_WAITS_FOR = {
-    Phase.DETECTED: Hold.BUDGET,
-    Phase.FENCING: Hold.FENCE,
-    Phase.CHOOSING: Hold.CHECKPOINT,
-    Phase.RESERVING: Hold.SPARE,
-    Phase.STARTING: Hold.SPARE,
-}
 
 
 def outage_of(nodes: Iterable[Node], health: Mapping[str, NodeHealth], now: datetime) -> Outage:
@@ -184,7 +154,7 @@ def _by_namespace(recoveries: Iterable[Recovery], policy: BreakerPolicy, now: da
 def _waits(recovery: Recovery) -> bool:
     """It is in one of the two phases that ask the breaker, and it is not held there for another reason."""
     status = recovery.status
-    return status.phase in AT_THE_BREAKER or (status.phase is Phase.HELD and status.message.startswith(OPEN))
+    return status.phase in AT_THE_BREAKER or is_held_as(status, OPEN)
 
 
 def _order(recovery: Recovery) -> tuple[str, str]:

@@ -23,7 +23,8 @@ from msgspec.structs import replace
 from healthd.core.api import Cause, GangRef, ObjectMeta, Recovery, RecoverySpec, RecoveryStatus
 from healthd.core.api.model import Phase
 from healthd.core.config import RecoveryPolicy
-from healthd.core.recovery.gang import UNREADABLE, GangView, Root, RootOutcome
+from healthd.core.recovery.gang import GangView, Root, RootOutcome
+from healthd.core.recovery.holds import UNREADABLE, is_held_as
 from healthd.core.recovery.phases.fencing import fencing
 from healthd.core.recovery.phases.planning import choosing, reserving
 from healthd.core.recovery.phases.starting import confirming, starting
@@ -108,7 +109,7 @@ def decide(
     situation = Situation(recovery, status, phase, view, root, tuple(faults), policy, now, refusal)
     if root.invalid and root.ending is RootOutcome.NOT_ENDED:
         return situation.hold(f"{UNREADABLE}: {'; '.join(root.invalid)}")
-    if status.phase is Phase.HELD and status.message.startswith(UNREADABLE):
+    if is_held_as(status, UNREADABLE):
         return situation.enter(phase, "the gang can be read again")
     return stepped_aside(situation) or _PHASES[phase](situation)
 

@@ -34,12 +34,6 @@ from healthd.core.recovery.progress import NO_PROGRESS, Progress
 from healthd.core.recovery.terms import KUBERNETES, Terms
 from healthd.core.untrusted import LARGEST_GANG
 
-QUEUED, NOT_MADE = "its queue does not let it run", "its members are not all made"
-"""Prefixes of the reason of a recovery that is held because its started gang has no members."""
-UNREADABLE = "the gang cannot be read"
-"""Prefix of the reason of a recovery that is held because its root is invalid."""
-
-
 INDEX_KEYS = (
     ("jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index", ANNOTATION_COMPLETION_INDEX),
     (ANNOTATION_COMPLETION_INDEX,),

@@ -14,8 +14,8 @@ from enum import StrEnum
 
 from healthd.core.api import Cause, ChosenCheckpoint, Recovery
 from healthd.core.api.model import ENDED, Hold, Phase
-from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.faults import blames_node, cause_text
+from healthd.core.recovery.holds import hold_of
 from healthd.local.reports.endings import saved_at
 
 SLOW = timedelta(seconds=15)

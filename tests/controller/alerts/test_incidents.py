@@ -18,7 +18,7 @@ from healthd.controller.alerts.store import name_of
 from healthd.core.api import IncidentRecord, Namespace, ObjectMeta
 from healthd.core.api.incidents import Incident, Severity
 from healthd.core.api.model import Phase
-from healthd.core.recovery.breaker import OPEN
+from healthd.core.recovery.holds import OPEN
 from tests.builders import a_node, a_sink_policy
 from tests.controller.alerts.on_call import OnCall
 from tests.controller.alerts.sinks import NOT_NOW, TOOK, FakeSink

@@ -14,8 +14,8 @@ from healthd.core.alerts.problem import Problem, Shared
 from healthd.core.api import Recovery, TimelineEntry
 from healthd.core.api.incidents import Severity
 from healthd.core.api.model import CauseKind, Phase
-from healthd.core.recovery.breaker import OPEN
-from healthd.core.recovery.gang import UNREADABLE, Root, RootOutcome
+from healthd.core.recovery.gang import Root, RootOutcome
+from healthd.core.recovery.holds import OPEN, UNREADABLE
 from tests.builders import a_cause, a_finding, a_node, a_nodehealth
 from tests.core.alerts.problems import at
 from tests.core.gangs import a_recovery_in, a_root

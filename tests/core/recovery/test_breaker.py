@@ -10,13 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.api import ANNOTATION_QUARANTINE, Condition, Node, Recovery, RecoveryStatus
-from healthd.core.api.model import BreakerTrigger, CauseKind, Hold, Phase, Verdict
+from healthd.core.api.model import BreakerTrigger, CauseKind, Phase, Verdict
 from healthd.core.config import BreakerPolicy
 from healthd.core.node.quarantine import Record
-from healthd.core.recovery.breaker import OPEN, Outage, hold_of, open_over, outage_of, refuses
-from healthd.core.recovery.gang import NOT_MADE, QUEUED
-from healthd.core.recovery.hangs.suspicion import SAME_PLACE
-from healthd.core.recovery.nodes.came_back import CAME_BACK
+from healthd.core.recovery.breaker import Outage, open_over, outage_of, refuses
 from tests.builders import a_cause, a_finding, a_node, a_nodehealth, a_recovery
 from tests.fakes import START
 
@@ -228,26 +225,3 @@ def test_it_is_open_also_while_there_is_no_gang_to_hold(
     recoveries: list[Recovery], outage: Outage, over: set[BreakerTrigger]
 ) -> None:
     assert open_over(recoveries, outage, POLICY, NOW) == over
-
-
-@pytest.mark.parametrize(
-    ("held_in", "message", "hold"),
-    [
-        (Phase.DETECTED, "bad is not quarantined", Hold.BUDGET),
-        (Phase.DETECTED, f"{OPEN}: 2 recoveries began", Hold.BREAKER),
-        (Phase.RESERVING, f"{OPEN}: 2 recoveries began", Hold.BREAKER),
-        (Phase.RESERVING, "no spare", Hold.SPARE),
-        (Phase.FENCING, "no proof", Hold.FENCE),
-        (Phase.CHOOSING, "none will load", Hold.CHECKPOINT),
-        (Phase.STARTING, f"{CAME_BACK}: node-1", Hold.NODE),
-        (Phase.CONFIRMING, f"{CAME_BACK}: node-1", Hold.NODE),
-        (Phase.STARTING, f"{QUEUED}: it waits", Hold.PODS),
-        (Phase.STARTING, f"{NOT_MADE}: Job train has made none of 2", Hold.PODS),
-        (Phase.CONFIRMING, f"{SAME_PLACE}, after step 7", Hold.PROGRAM),
-    ],
-)
-def test_what_a_held_recovery_waits_for_follows_from_where_it_stands(held_in: Phase, message: str, hold: Hold) -> None:
-    held = RecoveryStatus(phase=Phase.HELD, held_in=held_in, message=message)
-
-    assert hold_of(held) is hold
-    assert hold_of(replace(held, phase=held_in)) is None

@@ -31,10 +31,10 @@ from healthd.core.api import (
 from healthd.core.api.model import ENDED, CauseKind, Hold, Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.recovery.actions import RemovePods, StartGang, StopGang
-from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.decide import Decision, Situation, decide, open_recovery
 from healthd.core.recovery.faults import DISK_FULL, NOT_WRITABLE
 from healthd.core.recovery.gang import CheckpointRead, GangOptions, GangView, Root, RootOutcome
+from healthd.core.recovery.holds import hold_of
 from healthd.core.recovery.phases.starting import MADE_WITHIN
 from healthd.core.recovery.phases.stopping import BAD_STATE, with_latecomers
 from healthd.core.recovery.progress import Progress

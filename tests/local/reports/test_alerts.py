@@ -18,8 +18,7 @@ from healthd.core.alerts.gangs import Gangs, problem_of
 from healthd.core.api import IncidentRecord, TimelineEntry
 from healthd.core.api.model import Phase
 from healthd.core.config import AlertsPolicy, Config
-from healthd.core.recovery.breaker import OPEN
-from healthd.core.recovery.gang import UNREADABLE
+from healthd.core.recovery.holds import OPEN, UNREADABLE
 from healthd.gangs import ADAPTERS
 from healthd.local.reports.alerts import PATIENCE, RunAlerts, advice_of, cluster_name
 from healthd.local.reports.lines import sentence

@@ -35,9 +35,9 @@ from healthd.core.api.model import ENDED, Phase
 from healthd.core.checkpoint.restart_cost import Stake, at_stake
 from healthd.core.hang.suspects.evidence import RankEvidence
 from healthd.core.hang.work.straggler_text import straggler_lines
-from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.gang import Root
 from healthd.core.recovery.hangs.silence_record import open_silence
+from healthd.core.recovery.holds import hold_of
 from healthd.core.recovery.recovery_status import blamed, gang_text, kind_named
 from healthd.core.recovery.terms import KUBERNETES, ONE_SERVER, Terms
 from healthd.core.report.explain import Explanation, explain

@@ -18,14 +18,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from healthd.core.api import Cause, Recovery, RecoveryStatus
-from healthd.core.api.model import CauseKind, Phase
+from healthd.core.api.model import CauseKind
 from healthd.core.hang.describe import why_hang
 from healthd.core.hang.silence import Silence
 from healthd.core.phrases import some
+from healthd.core.recovery.holds import SAME_PLACE, is_held_as
 from healthd.core.recovery.terms import Terms
 
-SAME_PLACE = "it hangs again in the same place"
-"""Prefix of the reason of a recovery that is held because its gang hangs where it hung before its restart."""
 ENOUGH = 2
 """Independent witnesses for whom a node is replaced."""
 
@@ -59,7 +58,7 @@ def in_same_place(cause: Cause, earlier: Iterable[Cause], terms: Terms) -> str:
 
 def waits_in_same_place(status: RecoveryStatus) -> bool:
     """Whether the recovery is held because its gang hangs where it hung before its restart."""
-    return status.phase is Phase.HELD and status.message.startswith(SAME_PLACE)
+    return is_held_as(status, SAME_PLACE)
 
 
 def _places(cause: Cause) -> frozenset[str]:

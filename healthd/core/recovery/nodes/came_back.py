@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from healthd.core.api.model import Phase
 from healthd.core.phrases import some
 from healthd.core.recovery.faults import blames_node
 from healthd.core.recovery.gang import GangView
+from healthd.core.recovery.holds import CAME_BACK, is_held_as
 from healthd.core.recovery.situation import Decision, Situation
 
-CAME_BACK = "it came back to a bad node"
-"""Prefix of the reason of a recovery that is held because its gang runs on a node that it was moved away from."""
 CORDONS_IN_VAIN = 2
 """A gang that comes back to a cordoned node more often tolerates the cordon. Once, it may have come too late."""
 
@@ -29,7 +27,7 @@ def held_after_return(s: Situation) -> Decision | None:
     if nodes and not any(_helps_to_leave(node, s) for node in nodes):
         what = "its cordon does not keep" if _is_cordoned(nodes[0], s.view) else "nothing keeps"
         return s.hold(f"{CAME_BACK}: {some(nodes)}; {what} its pods off")
-    if not s.faults and s.status.phase is Phase.HELD and s.status.message.startswith(CAME_BACK):
+    if not s.faults and is_held_as(s.status, CAME_BACK):
         return s.enter(s.phase, f"the {s.terms.gang} runs on no bad {s.terms.node} any more")
     return None
 

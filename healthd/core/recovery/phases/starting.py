@@ -12,8 +12,9 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.config import short_duration
 from healthd.core.recovery.actions import ClaimSpare, StartGang
 from healthd.core.recovery.faults import could_not_write, ran
-from healthd.core.recovery.gang import NOT_MADE, QUEUED, StartHint
+from healthd.core.recovery.gang import StartHint
 from healthd.core.recovery.hangs.suspicion import in_same_place, waits_in_same_place
+from healthd.core.recovery.holds import NOT_MADE, QUEUED, is_held_as
 from healthd.core.recovery.members import index_of, is_terminal, members, with_seats
 from healthd.core.recovery.nodes.came_back import held_after_return
 from healthd.core.recovery.nodes.placement import Shortage, place
@@ -36,7 +37,7 @@ def starting(s: Situation) -> Decision:
     """Start the gang once, and wait until every member runs."""
     if why := _held_by_queue(s):
         return _queued(s, why)
-    if s.status.phase is Phase.HELD and s.status.message.startswith(QUEUED):
+    if is_held_as(s.status, QUEUED):
         return s.enter(Phase.STARTING, "its queue lets it run")
     if stopped := _stopped_since(s, has_run=_has_run(s)):
         return stopped
@@ -91,7 +92,7 @@ def _held_unmade(s: Situation, made: int, running: int, waited: timedelta) -> De
     Hold while nothing makes a member, or none beside those that run: a quota may have room for some of them. None: they
     are made, there is time yet, or it may start with fewer instead.
     """
-    is_held = s.status.phase is Phase.HELD and s.status.message.startswith(NOT_MADE)
+    is_held = is_held_as(s.status, NOT_MADE)
     lives = any(not is_terminal(pod) for pod in s.view.pods)  # also one that did not get its attempt
     if running < made or made >= s.root.world or (lives and not made):
         return s.enter(Phase.STARTING, f"its {s.terms.member}s are made") if is_held else None

@@ -13,7 +13,8 @@ from healthd.core.api.model import CauseKind, Phase
 from healthd.core.config import RecoveryPolicy
 from healthd.core.hang.silence import Silence
 from healthd.core.recovery.gang import GangView
-from healthd.core.recovery.hangs.suspicion import SAME_PLACE, again_text, hang_cause, in_same_place, node_to_replace
+from healthd.core.recovery.hangs.suspicion import again_text, hang_cause, in_same_place, node_to_replace
+from healthd.core.recovery.holds import SAME_PLACE
 from healthd.core.recovery.nodes.placement import PlacementPlan, Shortage, place
 from healthd.core.recovery.terms import ONE_SERVER
 from tests.builders import a_cause, a_node

@@ -10,9 +10,9 @@ import pytest
 from healthd.core.api import Cause, ChosenCheckpoint, Node
 from healthd.core.api.model import CauseKind, Hold, Phase
 from healthd.core.config import RecoveryPolicy
-from healthd.core.recovery.breaker import hold_of
 from healthd.core.recovery.decide import Decision, decide
 from healthd.core.recovery.gang import CheckpointRead, GangView
+from healthd.core.recovery.holds import hold_of
 from healthd.core.recovery.nodes.came_back import CORDONS_IN_VAIN
 from tests.builders import a_cause, a_node
 from tests.core.gangs import SOFTWARE, a_recovery_in, a_root
