@@ -377,27 +377,34 @@ def _all_stopped_working(members: Sequence[MemberRhythm]) -> bool:
     states = [member.state for member in members]
     if not set(states) <= {MemberState.SILENT, MemberState.WAITING}:
         return False
-    if not _has_begun(members):
+    if not _starts_can_be_judged(members):
         return False
     if MemberState.SILENT in states:
         return True
     return all(member.rhythm is not None and member.rhythm.shows_polling for member in members)
 
 
-def _has_begun(members: Sequence[MemberRhythm]) -> bool:
+def _starts_can_be_judged(members: Sequence[MemberRhythm]) -> bool:
     """
     Whether it means anything that members whose rhythm is not known do nothing: half of them at least have begun, and
-    the kernel counts how long a main thread runs, so that of one at least it is known.
-
-    One that uses a processor may compute something, unless it only asks for its peers. Where all do, those may be their
-    steps. So these have to wait for a member that cannot go on.
+    the kernel counts how long a main thread runs, so that of one at least it is known. And none may compute something,
+    unless all have to wait for a member that cannot go on.
     """
-    starting = [member.start for member in members if member.start is not None]
-    has_begun = 2 * sum(start.has_begun for start in starting) >= len(starting)
-    is_counted = not starting or any(start.ran for start in starting)
-    if not (has_begun and is_counted):
+    starts = [member.start for member in members if member.start is not None]
+    if not starts:
+        return True
+    half_have_begun = 2 * sum(start.has_begun for start in starts) >= len(starts)
+    is_counted = any(start.ran for start in starts)
+    if not (half_have_begun and is_counted):
         return False
-    asking = sum(start.asks for start in starting)
-    may_compute = any(member.polls and not member.start.asks for member in members if member.start is not None)
-    is_sure = any(_cannot_go_on(member.states) for member in members)
-    return is_sure or not (may_compute or asking == len(members))
+    return any(_cannot_go_on(member.states) for member in members) or not _may_compute(members)
+
+
+def _may_compute(members: Sequence[MemberRhythm]) -> bool:
+    """
+    Whether a member in its start may compute something: it uses a processor, and not only to ask for its peers. Where
+    all members ask, that may be their steps.
+    """
+    if all(member.start is not None and member.start.asks for member in members):
+        return True
+    return any(member.polls and not member.start.asks for member in members if member.start is not None)
