@@ -483,3 +483,20 @@ def test_too_many_entries_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(Damaged, match="more than 3 entries"):
         survey(tmp_path, most_entries=3)
+
+
+def test_folders_of_one_step_are_one_checkpoint_only_below_one_folder(tmp_path: Path) -> None:
+    """The limit that docs/checkpoints.md names: of two folders beside each other only the model is looked at."""
+    whole = safetensors_bytes({"w": 1})
+    apart = {"ckpt_20/model.safetensors": whole, "optimizer_20/optimizer.safetensors": whole[:-1]}
+    together = {"step_20/model/model.safetensors": whole, "step_20/optimizer/optimizer.safetensors": whole[:-1]}
+    for root, files in ((tmp_path / "apart", apart), (tmp_path / "together", together)):
+        for name, content in files.items():
+            (root / name).parent.mkdir(parents=True)
+            (root / name).write_bytes(content)
+
+    found = latest(tmp_path / "apart").found
+
+    assert found is not None
+    assert Path(found.path).name == "ckpt_20"
+    assert latest(tmp_path / "together").found is None
