@@ -216,6 +216,29 @@ async def test_write_of_another_process_is_noticed_within_a_tick(
         assert follower.types() == [EventType.ADDED]
 
 
+async def test_list_shows_what_another_process_wrote_since_the_last_one(clock: ManualClock, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.db"
+    with (
+        EmbeddedCluster.open(path, clock=clock, new_uid=counting_uids("here")) as here,
+        EmbeddedCluster.open(path, clock=clock, new_uid=counting_uids("there")) as there,
+    ):
+        before = await here.list(Node)
+        await there.create(a_node("node-a"))
+        made = await here.list(Node)
+        await there.patch(Node, "node-a", {"spec": {"unschedulable": True}})
+        changed = await here.list(Node)
+
+    assert before.items == []
+    assert [node.spec.unschedulable for node in (*made.items, *changed.items)] == [False, True]
+
+
+async def test_list_belongs_to_who_asked_for_it(cluster: EmbeddedCluster) -> None:
+    await cluster.create(a_node("node-a"))
+    (await cluster.list(Node)).items.clear()
+
+    assert [node.metadata.name for node in (await cluster.list(Node)).items] == ["node-a"]
+
+
 async def test_tick_ends_with_the_last_watcher(clock: ManualClock, tmp_path: Path, follow: Follow) -> None:
     with EmbeddedCluster.open(tmp_path / "cluster.db", clock=clock, new_uid=counting_uids()) as cluster:
         one, two = follow(cluster.watch(Node, since="1")), follow(cluster.watch(Lease, since="1"))

@@ -1,18 +1,19 @@
 """
 The embedded cluster: the port's verbs over a store, its rules and its watchers. `healthd.cluster.port` is the contract.
 
-No verb awaits between its read and its commit, and nothing is cached: every answer comes from the store. Garbage
-collection removes dependents in the same transaction as their owner.
+No verb awaits between its read and its commit, and every answer comes from the store: what was decoded for a list is
+kept only as long as the version of the store says that nothing was written. Garbage collection removes dependents in
+the same transaction as their owner.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import msgspec
 
@@ -36,6 +37,14 @@ _NAME_TRIES = 8
 """How often `generateName` tries again when a name is in use."""
 
 
+class _Decoded(NamedTuple):
+    """All objects of a kind in one namespace, or in all, at a version of the store."""
+
+    version: int
+    items: Sequence[Any]
+    unreadable: Sequence[Unreadable]
+
+
 class EmbeddedCluster:
     """A `Cluster` in one file, or in memory. For one thread and one event loop."""
 
@@ -44,6 +53,8 @@ class EmbeddedCluster:
         self._clock = clock
         self._new_uid = new_uid
         self._watchers = Watchers(store, clock, bookmark_every=bookmark_every)
+        self._decoded: dict[tuple[type[Slim], str | None], _Decoded] = {}
+        """By kind and namespace. Loops list the same objects each second, and mostly none has changed."""
 
     @classmethod
     def open(
@@ -87,11 +98,17 @@ class EmbeddedCluster:
     ) -> Listed[T]:
         """All objects that match, ordered by namespace and name, and the version at which they were read."""
         wanted = selection(kind, labels, fields)
+        found = self._read_all(kind, namespace)
+        return Listed([each for each in found.items if wanted.matches(each)], str(found.version), [*found.unreadable])
+
+    def _read_all(self, kind: type[Slim], namespace: str | None) -> _Decoded:
         with self._store.snapshot():
+            version, known = self._store.head(), self._decoded.get((kind, namespace))
+            if known is not None and known.version == version:
+                return known
             bodies = self._store.read_all(RESOURCES[kind].stored_as, namespace)
-            version = self._store.head()
-        items, unreadable = decoded_all(kind, bodies)
-        return Listed([item for item in items if wanted.matches(item)], str(version), unreadable)
+        self._decoded[kind, namespace] = found = _Decoded(version, *decoded_all(kind, bodies))
+        return found
 
     async def watch(
         self,

@@ -3,7 +3,7 @@ The output of ranks: it goes to one file per rank, and from there, with a prefix
 
 A rank writes directly to its log file. So it never waits for healthd, or for a terminal that was stopped with Ctrl-S.
 Its output is not lost when healthd is killed, and a backlog is on the disk, not in memory. The price: while a terminal
-shows the output, the sizes of the files are polled ten times a second.
+shows the output, the sizes of the files are polled: ten times a second while something is written, else twice.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-TICK = 0.1
-"""Seconds between polls of the files."""
+TICK, SLOWEST = 0.1, 0.5
+"""Seconds between polls of the files: after output, and when there was none for a while."""
+SLOWER = 1.5
+"""How much longer than the last one the pause after a poll without output is."""
 CHUNK = 256 * 1024
 """Bytes read from one file per poll."""
 BACKLOG = 4 * 1024 * 1024
@@ -55,6 +57,11 @@ class Prefixer:
             shown.append(self.flush())
         return b"".join(shown)
 
+    @property
+    def is_within_line(self) -> bool:
+        """Whether the newest line has no end yet."""
+        return bool(self._pending)
+
     def flush(self) -> bytes:
         """Show the last line, which has no end yet."""
         pending, self._pending = self._pending, b""
@@ -72,6 +79,8 @@ class Follower:
     def __init__(self, path: Path, prefix: str, offset: int) -> None:
         self.finished = False
         """All output of the writer has been shown."""
+        self.rests = False
+        """The last poll found nothing to show, now or soon."""
         self._end: int | None = None
         """The end of this writer's output. Later bytes are from another writer."""
         self._path = path
@@ -87,15 +96,14 @@ class Follower:
         skipped = self._skip(behind) if behind > BACKLOG else b""
         if behind < 0:  # the file was truncated
             self._offset = 0
-        self._file.seek(self._offset)
-        data = self._file.read(CHUNK if self._end is None else min(CHUNK, max(0, self._end - self._offset)))
-        self._offset += len(data)
+        data = self._next_bytes() if behind else b""
         shown = skipped + self._prefixer.feed(data)
         self._unfinished = 0 if shown else self._unfinished + 1
         self.finished = self._end is not None and not data
         if self._unfinished >= PATIENCE or self.finished:
             self._unfinished = 0
             shown += self._prefixer.flush()
+        self.rests = not data and not self._prefixer.is_within_line
         return shown
 
     def end(self) -> None:
@@ -105,6 +113,12 @@ class Follower:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def _next_bytes(self) -> bytes:
+        self._file.seek(self._offset)
+        data = self._file.read(CHUNK if self._end is None else min(CHUNK, max(0, self._end - self._offset)))
+        self._offset += len(data)
+        return data
 
     def _size(self) -> int:
         return os.fstat(self._file.fileno()).st_size if self._end is None else self._end
@@ -154,8 +168,9 @@ class Terminal:
 
     def _run(self) -> None:
         try:
-            while not self._closing.wait(TICK):
-                self._show()
+            pause = TICK
+            while not self._closing.wait(pause):
+                pause = min(SLOWEST, SLOWER * pause) if self._show() else TICK
             for follower in self._followers:
                 follower.end()
             while self._followers:
@@ -168,12 +183,13 @@ class Terminal:
                 for follower in self._followers:
                     follower.close()
 
-    def _show(self) -> None:
-        """Poll each file once."""
+    def _show(self) -> bool:
+        """Poll each file once. Returns whether there was nothing to show."""
         with self._lock:
             followers = list(self._followers)
         for follower in followers:
             self._show_one(follower)
+        return all(follower.rests for follower in followers)
 
     def _show_one(self, follower: Follower) -> None:
         if data := follower.read():

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from healthd.core.hang.samples import Usage, takes_part
 from healthd.core.hang.work.own_waits import OwnWaits
@@ -30,6 +30,8 @@ wrappers. Those of loaders and helpers show no steps, and cost as much as all el
 PAGE = 8192
 LONGEST_LOOK = 1.0
 """Seconds that one look at a main thread tells of, at most: healthd may have had no processor."""
+_IO = b"syscr", b"syscw", b"rchar", b"wchar"
+_SWITCHES = (b"voluntary_ctxt_switches",)
 _OWN_WAITS = OwnWaits(os.uname().machine)
 
 
@@ -119,7 +121,7 @@ class _Process:
         self._io = _open_if_allowed(f"{folder}/io")
         self._status = _open_if_allowed(f"{folder}/status") if waits else -1
         self._schedstat = _open_if_allowed(f"{folder}/schedstat") if waits else -1
-        self._waits = waits
+        self._syscall = _OpenFile(f"{folder}/syscall") if waits else None
         self._looked_at: float | None = None
         self._own_waits = 0.0
         self.worked = 0.0
@@ -151,18 +153,19 @@ class _Process:
             if descriptor >= 0:
                 os.close(descriptor)
         self._stat = self._io = self._status = self._schedstat = -1
+        self._syscall = None
 
     def look(self, now: float) -> None:
         """
-        See what its main thread waits for, and take it for what it has waited for since the last look. Nothing that
-        `close` closes is used: memory is read, and a process that hangs in a driver may keep that from returning. So
-        for a second it may be another process that got the number of this one.
+        See what its main thread waits for, and take it for what it has waited for since the last look. A process that
+        hangs in a driver may keep that from returning, and meanwhile another thread may `close` all files.
         """
         since, self._looked_at = self._looked_at, now
-        if since is None or not self._waits:
+        syscall = self._syscall
+        if since is None or syscall is None:
             return
         with contextlib.suppress(OSError):
-            if _OWN_WAITS.is_one(_read_file(f"{self._folder}/syscall"), self):
+            if _OWN_WAITS.is_one(syscall.read(), self):
                 self._own_waits += min(now - since, LONGEST_LOOK)
 
     def file(self, number: int) -> str:
@@ -192,22 +195,40 @@ class _Process:
         stat = parse_stat(os.pread(self._stat, LONGEST, 0))
         if stat is None:
             return None
-        io = _numbers(self._io)
+        reads, writes, read, written = _numbers(self._io, _IO)
         ran, starved = _scheduled(self._schedstat)
         self.worked = ran + starved
         return Usage(
             cpu=self._cpu() if self._clock else stat.cpu,
-            switches=_numbers(self._status).get(b"voluntary_ctxt_switches", 0.0),
+            switches=_numbers(self._status, _SWITCHES)[0],
             faults=float(stat.faults),
-            calls=io.get(b"syscr", 0.0) + io.get(b"syscw", 0.0),
-            read=io.get(b"rchar", 0.0),
-            written=io.get(b"wchar", 0.0),
+            calls=reads + writes,
+            read=read,
+            written=written,
             network=_network_bytes(self._network) if self._network else 0.0,
             ran=ran,
             starved=starved,
             own_waits=self._own_waits,
             states=stat.state,
         )
+
+
+class _OpenFile:
+    """
+    A file that two threads use. It is closed when neither does any more: closed by one of them, its number might be
+    that of another file by the time that the other one reads.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = _open_if_allowed(path)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def read(self) -> bytes:
+        """What it says now. Empty where it must not be opened. Raises OSError."""
+        return os.pread(self._descriptor, PAGE, 0) if self._descriptor >= 0 else b""
 
 
 def children_of(pid: int, proc: str = PROC) -> list[int]:
@@ -261,16 +282,22 @@ def _network_bytes(path: str) -> float:
     return total
 
 
-def _numbers(descriptor: int) -> dict[bytes, float]:
-    """The lines `name: number` of an open file. Empty where it must not be read."""
-    if descriptor < 0:
-        return {}
-    try:
-        lines = os.pread(descriptor, PAGE, 0).split(b"\n")
-    except OSError:
-        return {}
-    pairs = (line.partition(b":") for line in lines)
-    return {name: float(text) for name, _, text in pairs if text.strip().isdigit()}
+def _numbers(descriptor: int, names: Sequence[bytes]) -> list[float]:
+    """The numbers in the lines `name: number` of an open file. 0: it must not be read, or has no such line."""
+    text = b""
+    if descriptor >= 0:
+        with contextlib.suppress(OSError):
+            text = b"\n" + os.pread(descriptor, PAGE, 0)
+    return [_number_after(b"\n" + name + b":", text) for name in names]
+
+
+def _number_after(name: bytes, text: bytes) -> float:
+    """Most lines are not wanted, so they are not even split."""
+    begin = text.find(name)
+    if begin < 0:
+        return 0.0
+    word = text[begin + len(name) : text.find(b"\n", begin + 1)].strip()
+    return float(word) if word.isdigit() else 0.0
 
 
 def _scheduled(descriptor: int) -> tuple[float, float]:

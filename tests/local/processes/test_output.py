@@ -115,6 +115,20 @@ def test_a_backlog_is_skipped_and_said_so(tmp_path: Path) -> None:
     follower.close()
 
 
+def test_a_follower_rests_only_when_nothing_is_to_be_shown_soon(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    follower = a_follower(path)
+    rested = []
+    with path.open("ab", buffering=0) as file:
+        for written in (b"", b"whole\n", b"", b"10%", b""):
+            file.write(written)
+            follower.read()
+            rested.append(follower.rests)
+
+    assert rested == [True, False, True, False, False]
+    follower.close()
+
+
 def test_a_file_that_was_emptied_is_followed_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "log"
     follower = a_follower(path, b"before, and long\n")

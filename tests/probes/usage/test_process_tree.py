@@ -242,6 +242,7 @@ def test_a_kernel_that_does_not_count_how_threads_are_scheduled_loses_nothing_el
 
 
 SLEEPS = "230 0x1 0x1 0x7ffd5 0x0 0x0 0x0"
+POLLS = "7 0x7ffd5 0x1 0xffffffff 0x0 0x0 0x0"
 READS = "0 0x5 0x7ffd5 0x1000 0x0 0x0 0x0"
 
 
@@ -313,23 +314,29 @@ def test_looks_before_a_read_and_after_the_end_of_a_rank_are_harmless(proc: Proc
     below.look(0.3)
 
 
+def open_files() -> list[str]:
+    """What this process has open."""
+    return [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+
+
 def test_a_look_that_does_not_return_holds_up_no_read_and_no_end(proc: Proc) -> None:
     """A pipe that is opened to be read waits for one who writes, as the memory of a process may wait for its driver."""
-    below = known(proc, SLEEPS)
+    below = known(proc, POLLS)
     below.look(0.0)
-    syscall = proc.folder / "101" / "syscall"
-    syscall.unlink()
-    os.mkfifo(syscall)
+    syscall, memory = (proc.folder / "101" / name for name in ("syscall", "mem"))
+    os.mkfifo(memory)
     looking = threading.Thread(target=below.look, args=(0.1,), daemon=True)
     looking.start()
 
     assert own_waits(below) == 0
     below.close()
     assert looking.is_alive()
+    assert str(syscall) in open_files()
 
-    syscall.write_text("running")
+    memory.write_text("")
     looking.join(60)
     assert not looking.is_alive()
+    assert str(syscall) not in open_files()
 
 
 def test_a_rank_whose_system_calls_must_not_be_seen_loses_nothing_else(proc: Proc) -> None:
