@@ -203,6 +203,6 @@ def why_not_launch(launcher: Launcher, nproc: int, checkpoint: Path, options: Se
 def what_to_know(launcher: Launcher) -> str:
     """What differs when one rank is a launcher."""
     return (
-        f"{launcher.name} is one rank to healthd: it sees the GPUs of one slot, a hang or a fault of its ranks is seen "
-        "when it says or ends, and restarts of its own (--max-restarts) choose no checkpoint: leave them at 0"
+        f"{launcher.name} is one rank to healthd: it sees the GPUs of one slot, a fault of its ranks is seen when it "
+        "ends, and restarts of its own (--max-restarts) choose no checkpoint: leave them at 0"
     )

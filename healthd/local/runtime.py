@@ -50,6 +50,7 @@ from healthd.local.gang import (
 )
 from healthd.local.hang.evidence import HangLocator, dumps_in
 from healthd.local.hang.gpus import SlotGpus
+from healthd.local.hang.launched import LaunchedRanks
 from healthd.local.hang.nccl_ranks import port_in
 from healthd.local.hang.stragglers import StragglerWatch
 from healthd.local.hang.watch import HangWatch, RankActivity
@@ -134,6 +135,7 @@ class LocalRuntime:
         self._witnesses = LocalWitnesses(self._listener, self._agents)
         self._jobs = JobController(cluster, new_suffix=machine.new_suffix, free_port=machine.free_port)
         self._controller_wakes = asyncio.Event()
+        self._launched = LaunchedRanks(self._runner.running)
         self._hangs = self._make_hang_watch()
         self._attention = Attention(self._clock)
         self._controller = self._make_controller()
@@ -229,6 +231,7 @@ class LocalRuntime:
                     group.create_task(self._listen(), name="kernel log"),
                     group.create_task(self._prechecks.run(), name="prechecks"),
                     group.create_task(self._watch_folder(), name="checkpoint folder"),
+                    group.create_task(self._loop([], self._launched.cycle), name="launched ranks"),
                     group.create_task(self._hangs.run(), name="hangs"),
                     group.create_task(self._attention.run(), name="attention"),
                 ]
@@ -321,7 +324,7 @@ class LocalRuntime:
         return HangWatch(
             policy,
             self._clock,
-            running=self._runner.running,
+            running=self._launched.running,
             saved=lambda: self._folder.changed_ns,
             report=partial(self._log.silent, policy=policy),
             locate=HangLocator(partial(self._log.located, policy=policy), dumps=dumps, ras_port=port).locate,

@@ -67,7 +67,7 @@ class HangWatch:
         wake: Callable[[], None],
         stragglers: StragglerWatch | None = None,
         gpus: SlotGpus | None = None,
-        open_tree: Callable[[int], ProcessTree] = ProcessTree,
+        open_tree: Callable[[RunningRank], ProcessTree] | None = None,
         looks: Looks | None = None,
     ) -> None:
         self.rhythm = GangRhythm(judges_starts=True)
@@ -86,10 +86,11 @@ class HangWatch:
         self._wake = wake
         self._stragglers = stragglers
         self._gpus = gpus or SlotGpus([])
-        self._open_tree = open_tree
+        self._open_tree = open_tree or _tree_of
         self._trees: dict[str, ProcessTree] = {}
         self._looks = looks or Looks()
-        self._attempt = -1
+        self._watched = -1, False
+        """The attempt of the ranks, and whether a launcher started them."""
         self._last_save = saved()
 
     async def run(self) -> None:
@@ -134,8 +135,9 @@ class HangWatch:
             await self._restart(now)
             await self._over(now, was_stopped=True)
             return
-        if ranks[0].attempt != self._attempt:
-            self._attempt, self._last_save = ranks[0].attempt, self._saved()  # it begins with what was there before
+        watched = ranks[0].attempt, ranks[0].is_launched
+        if watched != self._watched:
+            self._watched, self._last_save = watched, self._saved()  # it begins with what was there before
             await self._restart(now)
             await self._over(now, was_stopped=True)
         saved, before = self._saved(), self._last_save
@@ -143,7 +145,7 @@ class HangWatch:
         was_known = self.rhythm.is_known
         silence = self.rhythm.observe(self._sample(ranks, now), now, saves=saved != before)
         if self.rhythm.is_known and not was_known:
-            log.info("run.rhythm_known", period=self.rhythm.period, attempt=self._attempt)
+            log.info("run.rhythm_known", period=self.rhythm.period, attempt=ranks[0].attempt)
         self.inactivity.observe(self.rhythm, hangs=silence is not None)
         if silence is None:
             await self._over(now)
@@ -154,7 +156,8 @@ class HangWatch:
         self._looks.every = seconds_between_looks(member.ring for member in self.rhythm.members.values())
         if self._stragglers is not None:
             clocks = self._gpus.clocks()
-            of_ranks = {rank.rank or rank.uid: clocks[rank.node] for rank in ranks if rank.node in clocks}
+            first = {rank.node: rank for rank in reversed(ranks)}  # those that a launcher started have one slot
+            of_ranks = {rank.rank or rank.uid: clocks[node] for node, rank in first.items() if node in clocks}
             await self._stragglers.observe(self.rhythm, now, hangs=silence is not None, clocks=of_ranks)
 
     async def _restart(self, now: datetime) -> None:
@@ -181,7 +184,7 @@ class HangWatch:
     def _sample(self, ranks: Sequence[RunningRank], now: datetime) -> dict[str, Usage | None]:
         for rank in ranks:
             if rank.uid not in self._trees:
-                self._trees[rank.uid] = self._open_tree(rank.shim)
+                self._trees[rank.uid] = self._open_tree(rank)
         self._looks.trees = tuple(self._trees.values())
         gpus = self._gpus.read(now)
         return {rank.rank or rank.uid: _used(self._trees[rank.uid].read(), gpus.get(rank.node)) for rank in ranks}
@@ -198,6 +201,10 @@ class HangWatch:
         self._looks.trees = tuple(self._trees.values())
         for tree in over:
             tree.close()
+
+
+def _tree_of(rank: RunningRank) -> ProcessTree:
+    return ProcessTree(rank.pid, with_root=True) if rank.is_launched else ProcessTree(rank.shim)
 
 
 def _used(usage: Usage | None, gpu: GpuUse | None) -> Usage | None:

@@ -125,6 +125,8 @@ class RunningRank(NamedTuple):
     """Its slot."""
     log: str = ""
     """The file of its output."""
+    is_launched: bool = False
+    """A launcher below the shim started it: only *pid* and what is below that belong to it."""
 
 
 class ProcessRunner:

@@ -18,14 +18,13 @@ from healthd.probes.errors import CannotRead
 from healthd.probes.hang.network import read_networks
 from healthd.probes.hang.processes import read_processes
 from healthd.probes.hang.stacks import read_stack
-from healthd.probes.process_stat import read_stat
+from healthd.probes.hang.tasks import read_task
 from healthd.probes.sysfs import read_bytes
 
 MOST_TASKS = 4096
 """Processes of a pod that are looked at."""
 STACK_S = 1.0
 """Seconds for one stack at most."""
-_MARKS = (b"RANK", b"LOCAL_RANK", b"OMPI_COMM_WORLD_RANK", b"PMI_RANK", b"SLURM_PROCID")
 
 
 class PodFolders(NamedTuple):
@@ -47,7 +46,7 @@ def ranks_of_pods(
 
     *until* is a time of *now*. Networks and stacks that cannot be read until then are left out.
     """
-    pids = {uid: rank_processes(_tasks(pod, proc)) for uid, pod in pods.items()}
+    pids = {uid: [task.pid for task in rank_processes(_tasks(pod, proc))] for uid, pod in pods.items()}
     all_pids, states = [pid for mine in pids.values() for pid in mine], dict[int, ProcessEvidence]()
 
     def ask_states() -> None:
@@ -75,7 +74,7 @@ def _with_stack(known: RankEvidence, pid: int, left_s: float) -> RankEvidence:
 
 
 def _tasks(pod: PodFolders, proc: str) -> list[PodTask]:
-    return [task for pid in _pids(pod) if (task := _task(pid, proc)) is not None]
+    return [task for pid in _pids(pod) if (task := read_task(pid, proc)) is not None]
 
 
 def _pids(pod: PodFolders) -> list[int]:
@@ -88,15 +87,3 @@ def _pids(pod: PodFolders) -> list[int]:
 def _folders(top: str) -> Iterator[str]:
     for folder, _, _ in os.walk(top):
         yield folder
-
-
-def _task(pid: int, proc: str) -> PodTask | None:
-    stat = read_stat(pid, proc)
-    return PodTask(pid, stat.parent, stat.cpu, _mark(f"{proc}/{pid}/environ")) if stat is not None else None
-
-
-def _mark(environ: str) -> str:
-    """The variables that tell a process its number as a rank. Nothing else is kept of its environment."""
-    pairs = (each.partition(b"=") for each in read_bytes(environ).split(b"\0"))
-    values = {name: value for name, _, value in pairs if name in _MARKS}
-    return " ".join(values[name].decode(errors="replace")[:16] if name in values else "-" for name in _MARKS if values)

@@ -36,10 +36,11 @@ _OWN_WAITS = OwnWaits(os.uname().machine)
 
 
 class ProcessTree:
-    """The descendants of process *root*, which itself is not counted."""
+    """The descendants of process *root*, which itself is counted only *with_root*."""
 
-    def __init__(self, root: int, proc: str = PROC) -> None:
+    def __init__(self, root: int, proc: str = PROC, *, with_root: bool = False) -> None:
         self._root = root
+        self._with_root = with_root
         self._proc = proc
         self._processes: dict[int, _Process] = {}
         self._used = Usage()
@@ -101,7 +102,7 @@ class ProcessTree:
 
     def _list(self) -> None:
         self._until_list = LIST_EVERY
-        found = list(_below(self._root, self._proc))
+        found = [*([self._root] if self._with_root else []), *_below(self._root, self._proc)]
         for pid in self._processes.keys() - set(found):
             self._processes.pop(pid).close()
         for place, pid in enumerate(found):

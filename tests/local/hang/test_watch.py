@@ -125,6 +125,15 @@ class Run:
             await self.watch.cycle(self.clock.now())
             await self.settle()
 
+    def known(self) -> list[str]:
+        """The ranks of which the rhythm is."""
+        return [rank for rank, member in self.watch.rhythm.members.items() if member.rhythm]
+
+    async def known_after(self, seconds: int) -> list[str]:
+        """The same after so many further samples."""
+        await self.go_on(seconds)
+        return self.known()
+
     async def settle(self) -> None:
         """Let the questions go on."""
         for _ in range(5):
@@ -222,6 +231,20 @@ async def test_another_attempt_is_learned_anew() -> None:
     await run.go_on(60)
 
     assert len(run.reported) == 2
+
+
+async def test_ranks_that_a_launcher_started_are_learned_in_its_place() -> None:
+    run = Run()
+    run.ranks = run.ranks[:1]
+    await run.go_on(60)
+    below = [run.ranks[0]._replace(uid=f"uid-0/{n}", rank=str(n), pid=n, is_launched=True) for n in range(3)]
+    run.ranks = below
+    known = run.known(), await run.known_after(1), await run.known_after(60)
+    run.works = False
+    await run.go_on(30)
+
+    assert known == (["0"], [], ["0", "1", "2"])
+    assert [[member.rank for member in silence.members] for silence in run.reported] == [["0", "1", "2"]]
 
 
 async def test_a_restart_between_two_samples_is_no_work_of_the_ranks_that_hung() -> None:

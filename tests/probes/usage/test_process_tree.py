@@ -71,6 +71,19 @@ def tree(proc: Proc) -> ProcessTree:
     return ProcessTree(ROOT, str(proc.folder))
 
 
+def test_the_root_is_counted_only_where_it_is_one_of_them(proc: Proc) -> None:
+    proc.process(ROOT, ticks=50)
+    proc.process(101, ROOT, ticks=50)
+    trees = tree(proc), ProcessTree(ROOT, str(proc.folder), with_root=True)
+    for each in trees:
+        each.read()
+    proc.process(ROOT, ticks=60)
+    proc.process(101, ROOT, ticks=90)
+    grown = [used.cpu for each in trees if (used := each.read()) is not None]
+
+    assert grown == pytest.approx([0.4, 0.5])
+
+
 def test_the_growth_of_all_descendants_is_added(proc: Proc) -> None:
     proc.process(101, ROOT, ticks=50)
     proc.process(102, 101, ticks=50)

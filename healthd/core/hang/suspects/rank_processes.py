@@ -2,19 +2,22 @@
 Which processes of a pod are ranks: a pod may have one for each of its GPUs, with launchers, shells and loaders around.
 
 Launchers tell each rank its number by a variable (`RANK`, `LOCAL_RANK`), which all processes below it inherit. So a
-rank is a tree of processes with the same mark. In it, the first process that has worked much is the one that trains.
+rank is all processes with the same mark but launchers, which may have that of one of their ranks. The first of them
+that has worked much is the one that trains.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 MOST_RANKS = 16
 """Of one pod that are asked."""
 LEADS = 0.2
 """Of the processor time of the busiest in its tree. Shells and launchers, which come first, have less."""
+LAUNCHES = 0.5
+"""Of the processor time of its ranks that a launcher has at most."""
 
 
 class PodTask(NamedTuple):
@@ -25,26 +28,54 @@ class PodTask(NamedTuple):
     cpu: float
     """Seconds of processor time so far."""
     mark: str = ""
-    """Its number as a rank, as its launcher says it. Empty: it has none, or that cannot be read."""
+    """
+    The variables that tell it its number as a rank, a word for each; `-`: that one is not set. Empty: none is, or they
+    cannot be read.
+    """
 
 
-def rank_processes(tasks: Sequence[PodTask]) -> list[int]:
-    """The process of each rank of a pod, by pid; `MOST_RANKS` at most, in the order of their trees."""
+def rank_processes(tasks: Sequence[PodTask]) -> list[PodTask]:
+    """The process of each rank of a pod; `MOST_RANKS` at most, in the order of their trees."""
     known = {task.pid: task for task in tasks}
     children: dict[int, list[PodTask]] = defaultdict(list)
     for task in tasks:
         children[task.parent].append(task)
     tops = [task for task in tasks if _begins_tree(task, known)]
-    if any(task.mark for task in tops):
-        launchers = {pid for task in tops if task.mark for pid in _above(task, known)}
-        tops = [task for task in tops if task.mark and task.pid not in launchers]
-    return [_leading(list(_tree(top, children))) for top in tops[:MOST_RANKS]]
+    if not any(task.mark for task in tops):
+        return [_leading(list(_tree(top, children))) for top in tops[:MOST_RANKS]]
+    launchers = {pid for task in tops if task.mark for pid in _above(task, known)}
+    trees: dict[str, list[PodTask]] = {}
+    for task in tasks:
+        if task.mark and task.pid not in launchers and _begins_tree(task, known, launchers):
+            trees.setdefault(task.mark, []).extend(_tree(task, children))
+    return [_leading(tree) for tree in [*trees.values()][:MOST_RANKS]]
 
 
-def _begins_tree(task: PodTask, known: Mapping[int, PodTask]) -> bool:
+def launched_ranks(tasks: Sequence[PodTask]) -> dict[int, PodTask]:
+    """
+    The ranks that a launcher started, by number. Empty: there is none, as where a program that trains starts further
+    ones with numbers of their own now and then. A launcher has used less than they have.
+    """
+    ranks, known = rank_processes(tasks), {task.pid: task for task in tasks}
+    above = {pid for rank in ranks for pid in _above(rank, known)}
+    is_launcher = sum(known[pid].cpu for pid in above) < LAUNCHES * sum(rank.cpu for rank in ranks)
+    if len(ranks) < 2 or not is_launcher or not all(rank.mark for rank in ranks):
+        return {}
+    return dict(zip(rank_numbers([rank.mark for rank in ranks]), ranks, strict=True))
+
+
+def rank_numbers(marks: Sequence[str]) -> list[int]:
+    """The number of each rank: by the first variable that tells all of them apart, else by their order."""
+    for words in zip(*map(str.split, marks), strict=False):
+        if all(map(str.isdecimal, words)) and len(numbers := dict.fromkeys(map(int, words))) == len(marks):
+            return [*numbers]
+    return [*range(len(marks))]
+
+
+def _begins_tree(task: PodTask, known: Mapping[int, PodTask], launchers: Collection[int] = ()) -> bool:
     """Whether no process above it in the pod is of the same rank."""
     parent = known.get(task.parent)
-    return parent is None or parent.mark != task.mark
+    return parent is None or parent.mark != task.mark or parent.pid in launchers
 
 
 def _above(task: PodTask, known: Mapping[int, PodTask]) -> Iterator[int]:
@@ -67,6 +98,6 @@ def _tree(top: PodTask, children: Mapping[int, Sequence[PodTask]]) -> Iterator[P
         waiting += below
 
 
-def _leading(tree: Sequence[PodTask]) -> int:
+def _leading(tree: Sequence[PodTask]) -> PodTask:
     most = max(task.cpu for task in tree)
-    return next(task.pid for task in tree if task.cpu >= LEADS * most)
+    return next(task for task in tree if task.cpu >= LEADS * most)

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from healthd.core.hang.suspects.rank_processes import MOST_RANKS, PodTask, rank_processes
+from collections.abc import Sequence
+
+import pytest
+
+from healthd.core.hang.suspects.rank_processes import (
+    MOST_RANKS,
+    PodTask,
+    launched_ranks,
+    rank_numbers,
+    rank_processes,
+)
+
+
+def pids(tasks: Sequence[PodTask]) -> list[int]:
+    """Those of the ranks."""
+    return [task.pid for task in rank_processes(tasks)]
 
 
 def test_a_pod_of_one_program_is_one_rank() -> None:
-    assert rank_processes([PodTask(7, 1, 90.0)]) == [7]
+    assert pids([PodTask(7, 1, 90.0)]) == [7]
 
 
 def test_a_shell_that_starts_the_program_is_passed_over() -> None:
-    assert rank_processes([PodTask(7, 1, 0.01), PodTask(8, 7, 90.0)]) == [8]
+    assert pids([PodTask(7, 1, 0.01), PodTask(8, 7, 90.0)]) == [8]
 
 
 def test_loaders_below_the_program_are_no_ranks_however_busy() -> None:
     loaders = [PodTask(pid, 8, 300.0) for pid in range(20, 28)]
 
-    assert rank_processes([PodTask(7, 1, 0.01), PodTask(8, 7, 90.0), *loaders]) == [8]
+    assert pids([PodTask(7, 1, 0.01), PodTask(8, 7, 90.0), *loaders]) == [8]
 
 
 def test_each_process_that_a_launcher_gave_a_number_is_a_rank() -> None:
@@ -24,25 +39,75 @@ def test_each_process_that_a_launcher_gave_a_number_is_a_rank() -> None:
     ranks = [PodTask(10 + number, 7, 90.0, f"node 0 rank {number}") for number in range(8)]
     loaders = [PodTask(100 + number, 10 + number % 8, 5.0, f"node 0 rank {number % 8}") for number in range(64)]
 
-    assert rank_processes([sandbox, launcher, *ranks, *loaders]) == list(range(10, 18))
+    assert pids([sandbox, launcher, *ranks, *loaders]) == list(range(10, 18))
+
+
+def test_a_launcher_with_the_number_of_its_first_rank_is_not_taken_for_it() -> None:
+    """As torchrun has, where what started it set RANK and LOCAL_RANK, too."""
+    launcher, helper = PodTask(7, 1, 9.0, "0 0"), PodTask(8, 7, 0.1, "0 0")
+    ranks = [PodTask(10 + number, 7, 90.0, f"{number} {number}") for number in range(4)]
+    loaders = [PodTask(100 + number, 10 + number, 5.0, f"{number} {number}") for number in range(4)]
+
+    assert pids([launcher, helper, *ranks, *loaders]) == [10, 11, 12, 13]
+
+
+TORCHRUN = PodTask(7, 1, 9.0, "0 0")
+LAUNCHED = [PodTask(10 + number, 7, 90.0, f"{number} {number}") for number in range(4)]
+
+
+def test_ranks_below_a_launcher_have_the_numbers_that_it_gave_them() -> None:
+    assert launched_ranks([TORCHRUN, *LAUNCHED]) == dict(enumerate(LAUNCHED))
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [],
+        [TORCHRUN],
+        [TORCHRUN, LAUNCHED[0]],
+        [PodTask(7, 1, 9.0), *(task._replace(mark="") for task in LAUNCHED)],
+        [TORCHRUN._replace(cpu=500.0), *LAUNCHED],
+    ],
+    ids=["nothing", "a program", "one rank", "without numbers", "below a program that trains"],
+)
+def test_else_no_launcher_started_any(tasks: list[PodTask]) -> None:
+    assert launched_ranks(tasks) == {}
+
+
+@pytest.mark.parametrize(
+    ("marks", "numbers"),
+    [
+        (["4 0 -", "5 1 -"], [4, 5]),
+        (["0 0 3", "0 0 2"], [3, 2]),
+        (["- 0", "- 1"], [0, 1]),
+        (["1", "1"], [0, 1]),
+        (["x 7", "y 8", "z 9"], [7, 8, 9]),
+        (["", ""], [0, 1]),
+        ([], []),
+    ],
+)
+def test_the_number_of_a_rank_is_that_of_the_first_variable_that_tells_all_apart(
+    marks: list[str], numbers: list[int]
+) -> None:
+    assert rank_numbers(marks) == numbers
 
 
 def test_a_rank_that_runs_in_a_shell_of_its_own_is_the_program() -> None:
     tasks = [PodTask(7, 1, 0.01, "0"), PodTask(8, 7, 90.0, "0"), PodTask(9, 8, 80.0, "0")]
 
-    assert rank_processes(tasks) == [8]
+    assert pids(tasks) == [8]
 
 
 def test_a_pod_without_processes_has_no_ranks() -> None:
-    assert rank_processes([]) == []
+    assert pids([]) == []
 
 
 def test_numbers_that_make_a_circle_end() -> None:
     """Each was read at another moment, and a number may have been used again."""
     tasks = [PodTask(1, 2, 1.0), PodTask(2, 1, 1.0), PodTask(3, 3, 1.0), PodTask(4, 5, 1.0, "a"), PodTask(5, 4, 1.0)]
 
-    assert set(rank_processes(tasks)) <= {1, 2, 3, 4, 5}
+    assert set(pids(tasks)) <= {1, 2, 3, 4, 5}
 
 
 def test_of_very_many_ranks_some_are_asked() -> None:
-    assert len(rank_processes([PodTask(pid, 1, 1.0, str(pid)) for pid in range(2, 5000)])) == MOST_RANKS
+    assert len(pids([PodTask(pid, 1, 1.0, str(pid)) for pid in range(2, 5000)])) == MOST_RANKS

@@ -1,0 +1,67 @@
+"""
+The ranks that a launcher, such as torchrun, started below the only rank of a run. To the controller they are one, which
+it starts and stops. But it is one of them that hangs or is slow, so the watch of the ranks samples each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+
+import structlog
+
+from healthd.core.hang.suspects.rank_processes import launched_ranks
+from healthd.local.processes.runner import RunningRank
+from healthd.local.processes.shim import descendants
+from healthd.probes.hang.tasks import read_task
+from healthd.threads import in_thread
+
+log = structlog.get_logger(__name__)
+
+LOOK_EVERY = timedelta(seconds=5)
+
+
+class LaunchedRanks:
+    """Those of the ranks that *running* returns."""
+
+    def __init__(
+        self,
+        running: Callable[[], Sequence[RunningRank]],
+        find: Callable[[RunningRank], Sequence[RunningRank]] | None = None,
+    ) -> None:
+        self._running = running
+        self._find = find or ranks_below
+        self._launcher: RunningRank | None = None
+        self._found: Sequence[RunningRank] = ()
+
+    async def cycle(self, _: datetime) -> timedelta:
+        """Look once. A look that does not return, as one that waits for a driver, leaves all as it was."""
+        ranks = self._running()
+        launcher = ranks[0] if len(ranks) == 1 else None
+        found = await in_thread(partial(self._find, launcher), "look for ranks") if launcher is not None else ()
+        if found and found != self._found:
+            log.info("run.launched_ranks", ranks=[rank.rank for rank in found], pids=[rank.pid for rank in found])
+        self._launcher, self._found = launcher, found
+        return LOOK_EVERY
+
+    def running(self) -> Sequence[RunningRank]:
+        """The ranks that a launcher started, if there is one and they are known; else those that run."""
+        ranks = self._running()
+        return self._found if self._found and [*ranks] == [self._launcher] else ranks
+
+
+def ranks_below(launcher: RunningRank) -> list[RunningRank]:
+    """Those below *launcher*. None where it is no launcher."""
+    tasks = [task for pid in sorted(descendants(launcher.shim)) if (task := read_task(pid)) is not None]
+    return [
+        launcher._replace(
+            uid=f"{launcher.uid}/{task.pid}",
+            rank=str(number),
+            shim=task.parent,
+            pid=task.pid,
+            log="",  # all of them write into one
+            is_launched=True,
+        )
+        for number, task in launched_ranks(tasks).items()
+    ]

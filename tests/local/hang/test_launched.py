@@ -1,0 +1,110 @@
+"""The ranks that a launcher started below the only rank of a run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from healthd.local.hang.launched import LOOK_EVERY, LaunchedRanks, ranks_below
+from healthd.local.processes.runner import RunningRank
+from tests.fakes import START
+
+LAUNCHER = """
+import os, subprocess, sys
+work = "end = 0\\nwhile True: end += 1"
+ranks = [subprocess.Popen([sys.executable, "-c", work], env={**os.environ, "RANK": str(n)}) for n in range(4, 7)]
+print(*(rank.pid for rank in ranks), flush=True)
+sys.stdin.read()
+for rank in ranks:
+    rank.kill()
+"""
+LONGEST_S = 60
+
+ONE = RunningRank("uid", "0", 0, shim=100, pid=101, node="slot-0", log="rank-0.log")
+BELOW = [ONE._replace(uid=f"uid/{102 + n}", rank=str(n), shim=101, pid=102 + n, is_launched=True) for n in range(2)]
+
+
+@pytest.fixture
+def launched() -> Iterator[list[int]]:
+    """The processes of three ranks below a launcher below this process."""
+    environ = {**os.environ, "RANK": "4"}
+    command = [sys.executable, "-c", LAUNCHER]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
+    assert process.stdout is not None
+    yield [int(word) for word in process.stdout.readline().split()]
+    process.communicate()
+
+
+def test_each_process_that_the_launcher_gave_a_number_is_a_rank_of_that_number(launched: Sequence[int]) -> None:
+    deadline = time.monotonic() + LONGEST_S
+    found: list[RunningRank] = []
+    while not found and time.monotonic() < deadline:  # at first a launcher has used as much as its ranks
+        found = ranks_below(ONE._replace(shim=os.getpid()))
+
+    assert [(rank.rank, rank.pid, rank.node, rank.is_launched) for rank in found] == [
+        (str(number), pid, "slot-0", True) for number, pid in zip(range(4, 7), launched, strict=True)
+    ]
+    assert len({rank.uid for rank in found}) == 3
+
+
+class Run:
+    """Ranks that run, and those that a look finds below a launcher."""
+
+    def __init__(self, *ranks: RunningRank) -> None:
+        self.ranks: Sequence[RunningRank] = ranks
+        self.below: Sequence[RunningRank] = BELOW
+        self.launched = LaunchedRanks(lambda: self.ranks, lambda _: self.below)
+
+    async def look(self) -> Sequence[RunningRank]:
+        """The ranks after one more look."""
+        assert await self.launched.cycle(START) == LOOK_EVERY
+        return self.launched.running()
+
+
+async def test_they_take_the_place_of_the_launcher_once_they_are_found() -> None:
+    run = Run(ONE)
+    before = run.launched.running()
+
+    assert [before, await run.look()] == [(ONE,), BELOW]
+
+
+async def test_ranks_that_healthd_started_itself_are_not_looked_below() -> None:
+    ranks = ONE, ONE._replace(uid="uid-1", rank="1", shim=200)
+
+    assert await Run(*ranks).look() == ranks
+
+
+async def test_without_a_launcher_the_rank_is_itself() -> None:
+    run = Run(ONE)
+    run.below = []
+
+    assert await run.look() == (ONE,)
+
+
+async def test_what_was_found_below_one_launcher_is_not_below_the_next() -> None:
+    run = Run(ONE)
+    await run.look()
+    run.ranks = [ONE._replace(uid="uid-again", attempt=1, shim=300)]
+
+    assert run.launched.running() == run.ranks
+
+
+async def test_ranks_that_the_launcher_starts_again_are_found_by_the_next_look() -> None:
+    run = Run(ONE)
+    await run.look()
+    run.below = [rank._replace(uid=f"{rank.uid}-again", pid=rank.pid + 10) for rank in BELOW]
+
+    assert await run.look() == run.below
+
+
+async def test_a_run_that_has_ended_has_none() -> None:
+    run = Run(ONE)
+    await run.look()
+    run.ranks = []
+
+    assert await run.look() == []
