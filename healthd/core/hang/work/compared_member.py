@@ -99,9 +99,9 @@ class ComparedMember:
         """In the blocks before the *newest*."""
         return median([*self.past][:-newest] or [0.0])
 
-    def just_before(self, newest: int) -> float | None:
-        """In the windows before the *newest*. None: they are too few."""
-        windows = [*self.recent][:-newest]
+    def just_before(self, at: datetime) -> float | None:
+        """In the windows that ended by then. None: they are too few."""
+        windows = [excess for excess, end in zip(self.recent, self.ends, strict=True) if end <= at]
         return median(windows) if len(windows) >= LEAST_WINDOWS else None
 
     def short_usual(self, newest: int) -> float:

@@ -53,6 +53,6 @@ class FineWindows:
         for number in range(newest - NEWEST + 1, newest + 1):
             known = {each: self._windows[each][number].cores for each in self.known_at(number)}
             own = known.pop(rank, None)
-            if own is not None and len(known) >= PEERS:
+            if own is not None and len(known) >= min(PEERS, len(self._windows) - 1):
                 found.append(own - median(known.values()))
         return fmean(found) if found else None

@@ -28,7 +28,7 @@ from healthd.core.hang.work.excesses import excesses
 from healthd.core.hang.work.fine_windows import MOST_FINE, FineWindows
 from healthd.core.hang.work.pauses import PAUSED
 from healthd.core.hang.work.questions import LATE, LATE_FOR, OLD, Doubt, Questions
-from healthd.core.hang.work.stragglers import FEW, LOW, StragglerDetector
+from healthd.core.hang.work.stragglers import LOW, StragglerDetector
 from healthd.core.hang.work.suspects import LASTS, Suspect, still_slow, suspects
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 from healthd.core.hang.work.work_windows import FINE, Window, by_number, end_of
@@ -196,7 +196,7 @@ class GangWork:
         return self._questions.next(self._doubts, wrote, now, self._lasting(found, now))
 
     def _suspected(self, now: datetime) -> list[Suspect]:
-        if not self._scale or len(self._newest) < max(FEW, len(self._names)):
+        if not self._scale or len(self._newest) < len(self._names) or len(self._names) < 2:
             return []
         return suspects(self._published(now), self._present, self._scale, self._usual())
 

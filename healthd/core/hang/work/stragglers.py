@@ -14,8 +14,9 @@ does more, and is judged by what has changed alone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from math import sqrt
 from statistics import fmean, median, stdev
@@ -94,6 +95,35 @@ class _Recent(NamedTuple):
     windows: Sequence[ShareWindow]
 
 
+class _Newest(NamedTuple):
+    """The newest windows of a *span*, and the excess of one member in each."""
+
+    span: Span
+    excesses: Sequence[float]
+    windows: Sequence[ShareWindow]
+    peers: Callable[[], Mapping[str, Sequence[float]]]
+    """The excesses of its peers in as many windows. They are worked out only where they are needed."""
+
+    @property
+    def seconds(self) -> float:
+        """Of a window."""
+        return _seconds(self.windows[-1])
+
+    @property
+    def pause(self) -> int:
+        """How many windows a pause touches."""
+        return self.span.windows(self.seconds)[1]
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks of the past have such windows in them."""
+        return self.span.blocks(self.seconds)
+
+    def beside(self, excesses: Sequence[float]) -> float:
+        """The mean of those of a member without those of a pause."""
+        return fmean(beside_pause(excesses, self.pause))
+
+
 class StragglerDetector:
     """
     One gang. Members are compared in the windows that all of them have.
@@ -164,18 +194,19 @@ class StragglerDetector:
         that were added, of equal length, and none is of a pause. Nothing is learned from them.
         """
         count, _ = QUICK.windows(_seconds(newest[-1]))
-        if len(newest) < count or not newest[-1].shares.keys() <= self._members.keys() or len(newest[-1].shares) < FEW:
+        if len(newest) < count or not newest[-1].shares.keys() <= self._members.keys() or len(newest[-1].shares) < 2:
             return []
         newest = newest[-count:]
         ends = [window.end for window in newest]
         excess = [self._excesses(window) for window in newest]
+        of_all = {rank: [each[rank] for each in excess] for rank in newest[-1].shares}
         found = dict[str, tuple[_Case, _Recent]]()
-        for rank in newest[-1].shares:
-            member, recent = self._members[rank], _Recent([each[rank] for each in excess], ends, newest)
-            if rank == FIRST or member.named is not None or fmean(recent.excesses) < LEAST:
+        for rank, own in of_all.items():
+            if rank == FIRST or self._members[rank].named is not None or fmean(own) < LEAST:
                 continue
-            if case := self._rise(rank, QUICK, recent.excesses, newest):
-                found[rank] = case, recent
+            peers = partial(_without, rank, of_all)
+            if case := self._by_past_or_peers(rank, _Newest(QUICK, own, newest, peers)):
+                found[rank] = case, _Recent(own, ends, newest)
         return self._name(found, ends[-1])
 
     def _excesses(self, window: ShareWindow) -> dict[str, float]:
@@ -240,25 +271,25 @@ class StragglerDetector:
         newest = [*islice(member.recent, len(member.recent) - count, None)]
         if fmean(newest) < LEAST:
             return None  # first: most of the time no rank is slow, and the past is long
-        if len(member.past) - span.blocks(self._seconds) < FLOOR:
-            return self._by_peers(rank, span, newest)
-        return self._rise(rank, span, newest, self._newest(count))
+        peers = partial(self._peers, rank, count)
+        return self._by_past_or_peers(rank, _Newest(span, newest, [*self._windows][-count:], peers))
 
-    def _rise(self, rank: str, span: Span, newest: Sequence[float], windows: Sequence[ShareWindow]) -> _Case | None:
-        """Its excess in the *newest* *windows*, all those of *span*, is above that of its past."""
-        member, seconds = self._members[rank], _seconds(windows[-1])
-        count, pause = span.windows(seconds)
-        blocks = span.blocks(seconds)
-        if len(member.past) - blocks < FLOOR:
-            return None
+    def _by_past_or_peers(self, rank: str, newest: _Newest) -> _Case | None:
+        is_known = len(self._members[rank].past) - newest.blocks >= FLOOR
+        return self._rise(rank, newest) if is_known else self._by_peers(rank, newest)
+
+    def _rise(self, rank: str, newest: _Newest) -> _Case | None:
+        """Its excess in the *newest* windows is above that of its past."""
+        member, span, blocks = self._members[rank], newest.span, newest.blocks
         usual = max(0.0, member.usual_before(blocks) if span is LONG else member.short_usual(blocks))
-        rise = rise_of(newest, usual, pause)
+        rise = rise_of(newest.excesses, usual, newest.pause)
         if not rise.is_lasting(LEAST):
             return None
         spread = self._spread(member, span, blocks)
         if span is not LONG:
-            spread *= sqrt(max(BLOCK, seconds) / ((count - pause) * seconds))
-        is_confirmed = self._have_peers_slowed(rank, windows, rise.beside)
+            left = (len(newest.windows) - newest.pause) * newest.seconds
+            spread *= sqrt(max(BLOCK, newest.seconds) / left)
+        is_confirmed = self._have_peers_slowed(rank, newest.windows, rise.beside)
         if self._is_few() and not is_confirmed and span is not LONG:
             return None
         is_clear = is_confirmed and len(self._members) > ENOUGH  # few members know less of their spread
@@ -303,58 +334,55 @@ class StragglerDetector:
             self._pooled.clear()
             self._pooled_for = 0.0
 
-    def _newest(self, count: int) -> Sequence[ShareWindow]:
-        return [*self._windows][-count:]
-
-    def _by_peers(self, rank: str, span: Span, newest: Sequence[float]) -> _Case | None:
+    def _by_peers(self, rank: str, newest: _Newest) -> _Case | None:
         """Its past is too short to judge by, and it stands out from its peers."""
-        member, blocks = self._members[rank], span.blocks(self._seconds)
-        before = member.usual_before(blocks) if len(member.past) > blocks else member.just_before(len(newest))
+        member, blocks = self._members[rank], newest.blocks
+        before = (
+            member.usual_before(blocks) if len(member.past) > blocks else member.just_before(newest.windows[0].begin)
+        )
         if before is not None and (before < LOW or rank == FIRST):
-            return self._newly(rank, span, newest, max(0.0, before))
-        return self._from_start(rank, span, newest)
+            return self._newly(rank, newest, max(0.0, before))
+        return self._from_start(rank, newest)
 
-    def _newly(self, rank: str, span: Span, newest: Sequence[float], usual: float) -> _Case | None:
+    def _newly(self, rank: str, newest: _Newest, usual: float) -> _Case | None:
         """It changed more than its peers."""
-        rise = rise_of(newest, usual, span.windows(self._seconds)[1])
+        rise = rise_of(newest.excesses, usual, newest.pause)
         if not rise.is_lasting(LEAST_OF_FIRST if rank == FIRST else LEAST_FROM_START):
             return None
-        is_confirmed = self._have_peers_slowed(rank, self._newest(len(newest)), rise.beside)
+        is_confirmed = self._have_peers_slowed(rank, newest.windows, rise.beside)
         if self._is_few() and not is_confirmed:
             return None
-        peers, blocks = self._peers(rank, len(newest)), span.blocks(self._seconds)
-        changes = [self._beside(span, each) - self._members[peer].usual_before(blocks) for peer, each in peers.items()]
-        if rise.beside < self._strictness(rank, is_confirmed) * self._distance(span, APART_FROM_PEERS, changes):
+        changes = [
+            newest.beside(each) - self._members[peer].usual_before(newest.blocks)
+            for peer, each in newest.peers().items()
+        ]
+        if rise.beside < self._strictness(rank, is_confirmed) * self._distance(newest, APART_FROM_PEERS, changes):
             return None
         return _Case(rise.middle, usual, from_start=False, confidence=0.6 if self._is_few() else 0.8)
 
-    def _from_start(self, rank: str, span: Span, newest: Sequence[float]) -> _Case | None:
+    def _from_start(self, rank: str, newest: _Newest) -> _Case | None:
         """It has worked more than its peers since its shares are known."""
         if not self._names_from_start or rank == FIRST or self._is_few():
             return None
-        rise = rise_of(newest, 0.0, span.windows(self._seconds)[1])
-        others = [self._beside(span, each) for peer, each in self._peers(rank, len(newest)).items() if peer != FIRST]
+        rise = rise_of(newest.excesses, 0.0, newest.pause)
+        others = [newest.beside(each) for peer, each in newest.peers().items() if peer != FIRST]
         is_few = len(others) < ENOUGH
         if not rise.is_lasting(LEAST_FROM_FEW if is_few else LEAST_FROM_START):
             return None
-        if rise.beside < self._distance(span, APART_FROM_FEW if is_few else APART_FROM_PEERS, others):
+        if rise.beside < self._distance(newest, APART_FROM_FEW if is_few else APART_FROM_PEERS, others):
             return None
         return _Case(rise.middle, 0.0, from_start=True, confidence=0.6)
-
-    def _beside(self, span: Span, newest: Sequence[float]) -> float:
-        """The mean of all windows of *span* without those of a pause."""
-        return fmean(beside_pause(newest, span.windows(self._seconds)[1]))
 
     def _peers(self, rank: str, count: int) -> dict[str, Sequence[float]]:
         """The newest *count* excesses of those that were compared in as many windows."""
         peers = ((name, each) for name, each in islice(self._members.items(), POOLED) if name != rank)
         return {name: [*each.recent][-count:] for name, each in peers if len(each.recent) >= count}
 
-    def _distance(self, span: Span, apart: float, peers: Sequence[float]) -> float:
+    def _distance(self, newest: _Newest, apart: float, peers: Sequence[float]) -> float:
         """How far a rank is from its *peers* at least, which differ by as much as they do, and from the noise."""
-        count, pause = span.windows(self._seconds)
+        left = (len(newest.windows) - newest.pause) * newest.seconds
         spread = max(stdev(peers) if len(peers) > 1 else 0.0, LEAST_SPREAD)
-        return max(apart * spread, SHORT.apart * self._noise / sqrt(count - pause))
+        return max(apart * spread, SHORT.apart * self._noise * sqrt(self._seconds / left))
 
     def _straggler(self, rank: str, case: _Case, at: datetime, recent: _Recent) -> Straggler:
         since = _since(case, recent)
@@ -394,6 +422,11 @@ def _since(case: _Case, recent: _Recent) -> datetime:
 
 def _seconds(window: ShareWindow) -> float:
     return max(1.0, (window.end - window.begin).total_seconds())
+
+
+def _without(rank: str, of_all: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+    """Of `POOLED` of its peers at most."""
+    return {peer: each for peer, each in islice(of_all.items(), POOLED) if peer != rank}
 
 
 def _mean_share(shares: Iterable[WorkShare]) -> WorkShare:

@@ -8,7 +8,7 @@ compared with those of its peers of which the same windows are known. That names
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
 from statistics import fmean, median
 from typing import NamedTuple
@@ -26,7 +26,9 @@ RISE = 0.04
 CLEAR = 2.0
 """How many times the error of the mean of its newest windows."""
 PEERS = 3
-"""Ranks of which a window is known at least, else it compares nothing."""
+"""Ranks of which a window is known at least, or all of a smaller gang; else it compares nothing."""
+FEW = 4
+"""In a gang of fewer ranks each is compared with its peers alone: it would be too much of the median itself."""
 PART = 4
 """The same of a large gang: one rank in so many."""
 STEPPING = 0.6
@@ -62,11 +64,11 @@ def suspects(published: Published, exempt: Collection[str], scale: float, usual:
     A pod that works all the time uses *scale* cores, and the median pod of the gang *usually* so many. *exempt*: ranks
     that are not compared.
     """
-    middles = _middles(published, usual)
+    middles = _compared_with(published, usual)
     found = [
         suspect
         for rank, windows in published.items()
-        if rank not in exempt and (suspect := _suspect(rank, windows, middles, scale)) is not None
+        if rank not in exempt and (suspect := _suspect(rank, windows, middles(rank), scale)) is not None
     ]
     witnesses = dict(nlargest(WITNESSES, published.items(), key=lambda each: max(each[1], default=0)))
     spans = {(each.since, each.until) for each in found}
@@ -77,8 +79,12 @@ def suspects(published: Published, exempt: Collection[str], scale: float, usual:
 
 def still_slow(found: Collection[Suspect], published: Published, scale: float, usual: float) -> list[Suspect]:
     """Those of which the newest windows, minutes after those that showed it, show it as well."""
-    middles = _middles(published, usual).known if found else {}
-    return [each for each in found if _is_still_slow(each, published.get(each.rank, {}), middles, scale)]
+    if not found:
+        return []
+    middles = _compared_with(published, usual)
+    return [
+        each for each in found if _is_still_slow(each, published.get(each.rank, {}), middles(each.rank).known, scale)
+    ]
 
 
 def _is_still_slow(suspect: Suspect, windows: Mapping[int, Window], middles: Mapping[int, float], scale: float) -> bool:
@@ -97,12 +103,20 @@ class _Middles(NamedTuple):
     """And where not, as of those before: agents of peers that hardly wait write as rarely as in quiet times."""
 
 
+def _compared_with(published: Published, usual: float) -> Callable[[str], _Middles]:
+    """What each rank is compared with."""
+    if len(published) >= FEW:
+        of_all = _middles(published, usual)
+        return lambda _: of_all
+    return lambda rank: _middles({peer: windows for peer, windows in published.items() if peer != rank}, usual)
+
+
 def _middles(published: Published, usual: float) -> _Middles:
     cores: dict[int, list[float]] = {}
     for windows in published.values():
         for number, window in windows.items():
             cores.setdefault(number, []).append(window.cores)
-    least = max(PEERS, len(published) / PART)
+    least = max(min(PEERS, len(published)), len(published) / PART)
     known = {number: median(each) for number, each in cores.items() if len(each) >= least}
     stepping = {number: middle for number, middle in known.items() if middle >= STEPPING * usual}
     if not stepping:
