@@ -209,3 +209,50 @@ def test_gpus_that_cannot_be_found_are_a_warning_where_the_bus_has_them(on_bus: 
         log_no_gpu("NVML: not found", on_bus)
 
     assert [line["log_level"] for line in logs] == [level]
+
+
+READERS = (["status"], ["explain"], ["top", "--once"], ["recoveries"], ["alerts", "list"], ["gangs"], ["nodes"])
+
+
+@pytest.mark.parametrize("command", READERS, ids=" ".join)
+@pytest.mark.usefixtures("runs")
+def test_a_run_whose_state_is_elsewhere_may_be_named_as_it_was_started(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`healthd run --name mine --state st9` accepts both, so do the commands that read the run."""
+    begin(tmp_path / "st9", tmp_path, "mine")
+
+    assert main([*command, "--name", "mine", "--state", str(tmp_path / "st9")]) == 0
+    capsys.readouterr()
+    assert main([*command, "--name", "llama", "--state", str(tmp_path / "st9")]) == 2
+    assert f"the run in {tmp_path / 'st9'} is called mine, not llama" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_run_is_forgotten_by_its_place_only_if_it_has_the_name_that_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "st9"
+    begin(state, tmp_path, "mine")
+
+    assert main(["forget", "llama", "--state", str(state)]) == 2
+    assert f"the run in {state} is called mine, not llama" in capsys.readouterr().err
+    assert main(["forget", "mine", "--state", str(state)]) == 0
+    assert main(["status", "--name", "llama"]) == 0
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_damaged_state_is_not_forgotten_under_a_name_that_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin(tmp_path / "st9", tmp_path, "mine")
+    database(tmp_path / "st9").write_bytes(DAMAGED)
+
+    assert main(["forget", "mine", "--state", str(tmp_path / "st9")]) == 2
+    assert "could not be read: leave out the name" in capsys.readouterr().err
+    assert main(["forget", "--state", str(tmp_path / "st9")]) == 0
+
+
+def test_to_forget_needs_a_name_or_a_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["forget"]) == 2
+    assert "NAME or --state DIR" in capsys.readouterr().err

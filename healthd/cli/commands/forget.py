@@ -7,24 +7,27 @@ import asyncio
 from pathlib import Path
 
 from healthd.cli.errors import UserError
-from healthd.cli.target.run import holds_run, run_name, state_folder
+from healthd.cli.target.run import check_name, holds_run, run_name, state_folder
 from healthd.local.state.folder import AlreadyRunning, forget, held, runs_dir
 from healthd.local.state.known_runs import KnownRun, known_runs, read_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `healthd forget`."""
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("name", nargs="?", default="", metavar="NAME", help="as `healthd runs` lists it")
-    which.add_argument("--state", type=state_folder, metavar="DIR", help="where the run keeps its state")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="as `healthd runs` lists it")
+    parser.add_argument("--state", type=state_folder, metavar="DIR", help="where the run keeps its state")
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 0; a run that is under way, or is not there, is a UserError."""
+    if not args.name and not args.state:
+        raise UserError("name the run that is to be forgotten, or where it keeps its state: NAME or --state DIR")
     state = args.state or runs_dir() / run_name(args.name)
     if not holds_run(state):
         raise UserError(_unknown(state))
     known = asyncio.run(read_run(state))
+    if args.name and args.state:
+        _check_name(known, args.name, state)
     try:
         with held(state):
             forget(state)
@@ -35,6 +38,13 @@ def run(args: argparse.Namespace) -> int:
     for line in _lines(known, state):
         print(line)
     return 0
+
+
+def _check_name(known: KnownRun | None, name: str, state: Path) -> None:
+    """Raises UserError also where the name cannot be read: what is forgotten is gone."""
+    if known is None:
+        raise UserError(f"whether the run in {state} is called {name} could not be read: leave out the name")
+    check_name(known, name)
 
 
 def _lines(known: KnownRun | None, state: Path) -> list[str]:

@@ -8,6 +8,7 @@ for one that waits for a person, was given up, or was interrupted.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import uuid
 from collections.abc import Iterator, Sequence
@@ -80,7 +81,7 @@ class RunStatus:
 
 async def status_of(args: argparse.Namespace, clock: Clock) -> RunStatus:
     """The run that *args* name. Raises UserError."""
-    state = target_run.find_state(args, runs_dir(), Path.cwd())
+    state = await asyncio.to_thread(target_run.find_state, args, runs_dir(), Path.cwd())
     try:
         found = await read_state(state, clock)
     except (UnusableStore, ClusterError, OSError) as error:

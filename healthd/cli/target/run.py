@@ -11,7 +11,7 @@ from pathlib import Path
 
 from healthd.cli.errors import UserError
 from healthd.local.state.folder import database
-from healthd.local.state.known_runs import read_run
+from healthd.local.state.known_runs import KnownRun, read_run
 
 LONGEST_NAME = 40
 _ELSEWHERE = "if its state is elsewhere, say where with --state"
@@ -21,9 +21,8 @@ MARK = 6
 
 def add_arguments(parser: argparse.ArgumentParser, without: str = "the directory's, or the only") -> None:
     """The options that say which run is meant; *without* them it is that one, for the help."""
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--name", type=name_option, metavar="RUN", help=f"of the run (default: {without})")
-    where.add_argument("--state", type=state_folder, metavar="DIR", help="where the run keeps its state")
+    parser.add_argument("--name", type=name_option, metavar="RUN", help=f"of the run (default: {without})")
+    parser.add_argument("--state", type=state_folder, metavar="DIR", help="where the run keeps its state")
 
 
 def name_option(text: str) -> str:
@@ -96,6 +95,15 @@ def holds_run(state: Path) -> bool:
         raise UserError(f"the state in {state} cannot be read: {error.strerror}; {only}") from error
 
 
+def check_name(run: KnownRun | None, name: str) -> None:
+    """
+    Raises UserError when *run*, which was found by its folder, is not called *name*. One that cannot be read passes:
+    what opens its state says why.
+    """
+    if run is not None and run.name != name:
+        raise UserError(f"the run in {run.state} is called {run.name}, not {name}: leave out one of the two")
+
+
 def run_of(target: str, runs: Path) -> Path | None:
     """The state of the run that is called *target*, or whose recovery is: its name begins with that of its run."""
     names = [run for run in known_runs(runs) if run.name == target or target.startswith(f"{run.name}-")]
@@ -106,7 +114,8 @@ def find_state(args: argparse.Namespace, runs: Path, here: Path, target: str = "
     """
     Where the run that is meant keeps its state: one of those in *runs*, that of *target* or of the directory *here*.
 
-    Raises UserError when there is none, or more than one that could be meant.
+    Raises UserError when there is none, or more than one that could be meant. It reads files, and is called outside the
+    event loop.
     """
     known = known_runs(runs)
     names = ", ".join(run.name for run in known)
@@ -116,6 +125,8 @@ def find_state(args: argparse.Namespace, runs: Path, here: Path, target: str = "
             others = f"; there are {names}" if names else ""
             hint = "" if args.state else f"; {_ELSEWHERE}"
             raise UserError(f"there is no run in {state}: {database(state).name} is missing{others}{hint}")
+        if args.name and args.state:
+            check_name(asyncio.run(read_run(state)), args.name)
         return state
     if target and (found := run_of(target, runs)) is not None:
         return found
