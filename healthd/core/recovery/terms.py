@@ -22,6 +22,8 @@ class Terms:
     pod: str
     """A member as an object with its own name."""
     node: str
+    counted: str
+    """What the time of a gang is multiplied by. A run is counted by its slots, whether these are GPUs or not."""
     by_index: bool
     """People know a member by its index, and not by the name of its pod."""
 
@@ -64,5 +66,5 @@ def _of_one_server(text: str) -> str:
 
 _KUBELET_SAW = "the kubelet of {node} reports every container terminated"
 
-KUBERNETES = Terms(gang="gang", member="member", pod="pod", node="node", by_index=False)
-ONE_SERVER = Terms(gang="run", member="rank", pod="rank", node="slot", by_index=True)
+KUBERNETES = Terms(gang="gang", member="member", pod="pod", node="node", counted="GPU", by_index=False)
+ONE_SERVER = Terms(gang="run", member="rank", pod="rank", node="slot", counted="slot", by_index=True)

@@ -97,9 +97,10 @@ def next_fault(stake: Stake, width: int, terms: Terms = KUBERNETES) -> Section:
     return Section("The next fault", [line for parts in cost_lines(stake, terms) for line in wrap(parts, width)])
 
 
-def gpu_time(lines: Sequence[str], width: int) -> list[Section]:
-    """The section with what the GPUs of a gang were used for; none without *lines*."""
-    return [Section("GPU time", [line for each in lines for line in wrap(each, width)])] if lines else []
+def gpu_time(lines: Sequence[str], width: int, terms: Terms = KUBERNETES) -> list[Section]:
+    """The section with what the GPUs of a gang, or the slots of a run, were used for; none without *lines*."""
+    title = f"{terms.counted[0].upper()}{terms.counted[1:]} time"
+    return [Section(title, [line for each in lines for line in wrap(each, width)])] if lines else []
 
 
 def silent(lines: Sequence[str], width: int) -> list[Section]:

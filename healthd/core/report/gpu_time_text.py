@@ -1,4 +1,4 @@
-"""What the GPUs of a gang were used for, in words for `healthd explain`."""
+"""What the GPUs of a gang, or the slots of a run, were used for, in words for `healthd explain`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def gpu_time_lines(root: Root, active: Recovery | None, now: datetime) -> list[s
         return []
     account = as_of(root.gpu_time, active, saving_of(root), now)
     found = figures([account])
-    return list(_lines(account, found)) if found.whole else []
+    return list(_lines(account, found, root.terms.counted)) if found.whole else []
 
 
-def _lines(account: GpuTime, found: Figures) -> Iterator[str]:
+def _lines(account: GpuTime, found: Figures, counted: str) -> Iterator[str]:
     known = timedelta(milliseconds=account.until - account.since)
-    gpus = f"{account.gpus} GPU{'s' if account.gpus != 1 else ''}"
+    now = f"{account.gpus} {counted}{'s' if account.gpus != 1 else ''} now"
     up_to = f"up to {moment(account.until):%Y-%m-%d %H:%M:%S} UTC"
     if found.ettr is not None and (found.productive or found.lost):
         yield f"trained {_share(found.ettr)} of the time that it was to train (ETTR), {up_to}"
@@ -36,7 +36,7 @@ def _lines(account: GpuTime, found: Figures) -> Iterator[str]:
     rest = [(found.amounts[Part.UNVERIFIED], "not verified by a step"), (found.not_ours, "queued or suspended")]
     parts = [(found.productive, "productive"), (found.lost, "lost"), *rest]
     said = ", ".join(f"{_hours(amount)} {name}" for amount, name in parts if amount)
-    yield f"GPU-hours in {spoken(known)} {up_to}, {gpus} now: {said}"
+    yield f"{counted}-hours in {spoken(known)} {up_to}, {now}: {said}"
     losses = found.losses()
     yield from (_loss(loss) for loss in losses[:SHOWN_LOSSES])
     if len(losses) > SHOWN_LOSSES:

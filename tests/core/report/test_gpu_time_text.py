@@ -7,6 +7,8 @@ from msgspec.structs import replace
 from healthd.core.accounting.timeline import extend
 from healthd.core.api.gpu_time import GangState, LossCause, Part
 from healthd.core.api.model import Phase
+from healthd.core.recovery.terms import ONE_SERVER
+from healthd.core.report.explain_text import gpu_time
 from healthd.core.report.gpu_time_text import gpu_time_lines
 from tests.core.accounting.lives import a_life, an_account, at, ms, xid
 from tests.core.gangs import a_root
@@ -24,6 +26,15 @@ def test_it_says_how_much_was_training_and_what_cost_most() -> None:
         "lost 8.0: no spare, cause xid",
         "lost 2.7: startup, cause xid",
     ]
+
+
+def test_a_run_on_one_server_is_counted_by_its_slots_as_they_may_be_no_gpus() -> None:
+    account = extend(replace(an_account(), gpus=4), ms(60), Part.UNVERIFIED)
+    lines = gpu_time_lines(a_root(gpu_time=account, terms=ONE_SERVER), None, at(60))
+
+    assert lines == ["slot-hours in 1h up to 2026-01-01 01:00:00 UTC, 4 slots now: 4.0 not verified by a step"]
+    assert [section.title for section in gpu_time(lines, 200, ONE_SERVER)] == ["Slot time"]
+    assert [section.title for section in gpu_time(lines, 200)] == ["GPU time"]
 
 
 def test_what_a_recovery_costs_that_runs_is_in_it() -> None:

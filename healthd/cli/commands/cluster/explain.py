@@ -161,7 +161,7 @@ def _of_recovery(recovery: Recovery, recorded: Recorded, width: int) -> list[Sec
     )
     return [
         *_with_hang(sections, recorded, width),
-        *gpu_time(recorded.gpu_time, width),
+        *gpu_time(recorded.gpu_time, width, recorded.terms),
         *_logs(explanation, recorded.state),
     ]
 
@@ -169,7 +169,7 @@ def _of_recovery(recovery: Recovery, recorded: Recorded, width: int) -> list[Sec
 def _of_gang(gang: Root, recorded: Recorded, width: int) -> list[Section]:
     """One without a recovery."""
     sections = sections_without_incident(gang, recorded.stake, width=width)
-    return [*_with_hang(sections, recorded, width), *gpu_time(recorded.gpu_time, width)]
+    return [*_with_hang(sections, recorded, width), *gpu_time(recorded.gpu_time, width, recorded.terms)]
 
 
 async def _read(args: argparse.Namespace) -> Recorded:
