@@ -43,7 +43,10 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
     """Why, for a person. Empty: it follows from the shares. On Kubernetes shares are of cores, and no main thread's."""
     ended_at: Moment | None = None
-    """When it was over. None: it is still slow, as far as is known."""
+    """
+    When it began to keep up again, about a minute before that was reported, or was stopped. None: it is still slow, as
+    far as is known.
+    """
     gpu: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = ""
     """The PCI address of the GPU whose clock shows it. Empty: the processors of its host do."""
     was_stopped: bool = False

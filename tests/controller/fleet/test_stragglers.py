@@ -178,7 +178,7 @@ async def test_a_slow_rank_is_reported_and_recorded_once_with_pod_node_and_findi
 
     await gang.run(30, EVEN)
     assert gang.reasons == ["GangStraggler", "GangStragglerOver"]
-    assert gang.reported[1][1] == "rank 5 keeps up with the others again, after 6 minutes"
+    assert gang.reported[1][1] == "rank 5 keeps up with the others again, after 5 minutes"
     assert [each.ended_at is None for each in await gang.record()] == [False]
     assert gang.stragglers.present(next(iter(gang.state.roots.values()))) == []
 

@@ -67,6 +67,8 @@ class ComparedMember:
         self.named: Straggler | None = None
         self.usual = 0.0
         """The excess that it is judged by, while it is named."""
+        self.excess = 0.0
+        """By how much it was above that when it was named."""
         self.smooth = 0.0
         """The excess of about the newest minute. Most of the time it is small, and no more has to be looked at."""
         self._block: list[float] = []

@@ -68,6 +68,21 @@ def rise_of(newest: Sequence[float], usual: float, pause: int) -> Rise:
     return Rise(median(newest) - usual, fmean(rest) - usual, sorted(rest)[-1 - ceil(len(rest) / 4)] - usual)
 
 
+def newest_above(values: Sequence[float], middle: float) -> int:
+    """How many of the newest *values* are most likely those since they are above *middle*, one at least."""
+    best, total, count = 0.0, 0.0, 1
+    for number, value in enumerate(reversed(values), start=1):
+        total += value - middle
+        if total > best:
+            best, count = total, number
+    return count
+
+
+def newest_below(values: Sequence[float], middle: float) -> int:
+    """The same of those that are below it."""
+    return newest_above([-value for value in values], -middle)
+
+
 def beside_pause(values: Sequence[float], pause: int) -> list[float]:
     """Without those *pause* in a row of which the sum is the greatest: the mean of the rest is the least."""
     sums = [0.0, *accumulate(values)]

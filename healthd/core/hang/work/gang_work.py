@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from healthd.core.api.health import PodWork
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.compared_member import LEAST
-from healthd.core.hang.work.excesses import excesses
+from healthd.core.hang.work.excesses import excesses, newest_below
 from healthd.core.hang.work.fine_windows import MOST_FINE, FineWindows
 from healthd.core.hang.work.pauses import PAUSED
 from healthd.core.hang.work.questions import LATE, LATE_FOR, OLD, Doubt, Questions
@@ -303,7 +303,16 @@ class GangWork:
             for name, each in self._present.items()
             if self._names.get(name) not in slow and (at > each.seen_at) and self._keeps_up(name)
         ]
-        return [replace(self._present.pop(name), ended_at=at) for name in over]
+        ends = {name: self._kept_up_since(name, self._present[name], at) for name in over}
+        return [replace(self._present.pop(name), ended_at=end) for name, end in ends.items()]
+
+    def _kept_up_since(self, name: str, straggler: Straggler, at: datetime) -> datetime:
+        """When it began to keep up, which is seen *at* a later time: the begin of the newest windows that show it."""
+        windows = [fed for fed in self._fed if fed.end > straggler.since and not fed.is_pause]
+        excess = [each for fed in windows if (each := self._excess(name, [fed])) is not None]
+        if not windows or len(excess) < len(windows):
+            return at
+        return max(windows[-newest_below(excess, LOW)].end - timedelta(seconds=self._seconds), straggler.since)
 
     def _keeps_up(self, name: str) -> bool:
         newest = [*self._fed][-OVER:]

@@ -92,6 +92,9 @@ class SlowGpus:
         self._newest: dict[str, tuple[datetime, float]] = {}
         """Of these ranks: how much slower the GPU is by its newest windows, and their end."""
         self._keeps_up_since: dict[str, datetime] = {}
+        """Of these ranks: since when that is seen."""
+        self._kept_up: dict[str, datetime] = {}
+        """Of these ranks: since when they did, by the windows that showed it first."""
         self._past: dict[tuple[str, str], deque[float]] = {}
         """Of each GPU, by rank and address: how much slower it was."""
         self._learned_at: datetime | None = None
@@ -138,10 +141,13 @@ class SlowGpus:
         gone = [rank for rank in self._present if rank in known and rank not in still_there]  # it does not work now
         keeps_up = [*gone, *(each.rank for each in named if self._keeps_up(each))]
         self._keeps_up_since = {rank: min(self._keeps_up_since.get(rank, now), now) for rank in keeps_up}
+        shown = {each.rank: each.since for each in named}
+        self._kept_up = {rank: self._kept_up.get(rank, shown.get(rank, now)) for rank in keeps_up}
         over = [rank for rank, since in self._keeps_up_since.items() if now - since >= OVER]
+        ended = [(self._present.pop(rank), self._kept_up.pop(rank)) for rank in over]
         for rank in over:
             del self._keeps_up_since[rank]
-        return [replace(self._present.pop(rank), ended_at=now) for rank in over]
+        return [replace(each, ended_at=max(at, each.since)) for each, at in ended]
 
     def _begun(self, seen: Iterable[_Seen], ranks: int, now: datetime) -> list[Straggler]:
         """By the slowest GPU of each rank. Too many are none: they have another part in the job."""

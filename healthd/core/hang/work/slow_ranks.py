@@ -29,22 +29,29 @@ class SlowRanks:
         self._detectors = [StragglerDetector(part=part, confirmed=CONFIRMED) for part in parts]
         self._present: dict[str, Straggler] = {}
         """By rank, as each was first reported."""
+        self._kept_up: dict[str, datetime] = {}
+        """By rank: since when the last part that showed it to be slow shows it no more."""
 
     def add(self, window: ShareWindow) -> list[Straggler]:
         """Returns what changes: those that begin to be slow, and with `ended_at` those that no longer are."""
         changes = [change for detector in self._detectors for change in detector.add(window)]
         begun = [each for each in changes if each.ended_at is None]
+        for each in changes:
+            if each.ended_at is not None:
+                self._kept_up[each.rank] = max(each.ended_at, self._kept_up.get(each.rank, each.ended_at))
         over = self._over(window.end, was_stopped=any(each.was_stopped for each in changes))
         most = max(1, len(window.shares) // AT_MOST)
         for each in begun:
             if each.rank not in self._present and len(self._present) < most:
                 self._present[each.rank] = each
+                self._kept_up.pop(each.rank, None)
         return [*over, *(each for each in begun if self._present.get(each.rank) is each)]
 
     def restart(self, at: datetime) -> list[Straggler]:
         """Forget all: the ranks were stopped. Returns those that were slow, as ended."""
         for detector in self._detectors:
             detector.restart(at)
+        self._kept_up.clear()
         return self._over(at, was_stopped=True)
 
     def _over(self, at: datetime, *, was_stopped: bool) -> list[Straggler]:
@@ -52,4 +59,10 @@ class SlowRanks:
         slow = {each.rank for detector in self._detectors for each in detector.present}
         over: Sequence[str] = [rank for rank in self._present if rank not in slow]
         ended = (self._present.pop(rank) for rank in over)
-        return [msgspec.structs.replace(each, ended_at=at, was_stopped=was_stopped) for each in ended]
+        return [
+            msgspec.structs.replace(each, ended_at=self._end_of(each, at), was_stopped=was_stopped) for each in ended
+        ]
+
+    def _end_of(self, straggler: Straggler, at: datetime) -> datetime:
+        """When it began to keep up, or was stopped. It may have been reported by a part that is seen to end sooner."""
+        return max(self._kept_up.get(straggler.rank, at), straggler.since)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from math import sqrt
@@ -36,7 +36,16 @@ from healthd.core.hang.work.compared_member import (
     ComparedMember,
     Span,
 )
-from healthd.core.hang.work.excesses import NORMAL, Part, beside_pause, excesses_of, rise_of, whole
+from healthd.core.hang.work.excesses import (
+    NORMAL,
+    Part,
+    beside_pause,
+    excesses_of,
+    newest_above,
+    newest_below,
+    rise_of,
+    whole,
+)
 from healthd.core.hang.work.pauses import PAUSED, BesidePauses, UsualWork, of_first
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 
@@ -165,7 +174,10 @@ class StragglerDetector:
         return ended
 
     def add(self, window: ShareWindow) -> list[Straggler]:
-        """Returns what changes: those that begin to be slow, and with `ended_at` those that no longer are."""
+        """
+        Returns what changes: those that begin to be slow, and with `ended_at` those that no longer are. That is when
+        they began to keep up, about a minute before it is seen.
+        """
         changes = self.restart(window.end) if window.shares.keys() != self._members.keys() else []
         if not self._members:
             self._members = {rank: ComparedMember() for rank in window.shares}
@@ -224,9 +236,20 @@ class StragglerDetector:
         over, newest = [], max(4, round(OVER / self._seconds))
         for member in self._members.values():
             if member.named is not None and fmean([*member.recent][-newest:]) - member.usual < LOW:
-                over.append(msgspec.structs.replace(member.named, ended_at=at))
+                over.append(
+                    msgspec.structs.replace(member.named, ended_at=self._kept_up_since(member, member.named, at))
+                )
                 member.forget_newest()
         return over
+
+    def _kept_up_since(self, member: ComparedMember, named: Straggler, at: datetime) -> datetime:
+        """When it began to keep up, which is seen *at* a later time: the begin of the newest windows that show it."""
+        known = zip(member.recent, member.ends, strict=True)
+        since = [(excess, end) for excess, end in known if end > named.since]
+        if not since:  # it was named by newer windows than those that are known here
+            return at
+        newest = newest_below([excess for excess, _ in since], member.usual + max(LOW, member.excess / 2))
+        return max(since[-newest][1] - timedelta(seconds=self._seconds), named.since)
 
     def _begun(self, at: datetime) -> list[Straggler]:
         self._age_pooled()
@@ -245,7 +268,7 @@ class StragglerDetector:
             return []
         named = {rank: self._straggler(rank, case, at, recent) for rank, (case, recent) in found.items()}
         for rank, straggler in named.items():
-            self._members[rank].usual = found[rank][0].usual
+            self._members[rank].usual, self._members[rank].excess = found[rank][0].usual, found[rank][0].excess
             self._members[rank].named = straggler
         return [*named.values()]
 
@@ -411,13 +434,9 @@ class StragglerDetector:
 def _since(case: _Case, recent: _Recent) -> datetime:
     """The begin of the newest windows that are most likely those of its rise: the change point."""
     middle = case.usual + case.excess / 2
-    best, total, since = 0.0, 0.0, recent.windows[-1].begin
+    newest = [*recent.ends][-newest_above([*recent.excesses], middle) :]
     begins = {window.end: window.begin for window in recent.windows}
-    for excess, end in zip(reversed(recent.excesses), reversed(recent.ends), strict=True):
-        total += excess - middle
-        if total > best:
-            best, since = total, begins.get(end, since)
-    return since
+    return next((begins[end] for end in newest if end in begins), recent.windows[-1].begin)
 
 
 def _seconds(window: ShareWindow) -> float:

@@ -186,6 +186,22 @@ def test_it_is_named_once_and_its_end_is_reported_once() -> None:
     assert gang.work.present == []
 
 
+@pytest.mark.parametrize("is_new_leader", [False, True])
+def test_its_end_is_when_it_began_to_keep_up_and_not_when_that_is_seen(is_new_leader: bool) -> None:
+    gang = Gang()
+    gang.run(AN_HOUR, even())
+    (slow_one,) = gang.run(20, slow(3))
+    if is_new_leader:
+        gang.work = GangWork(gang.agents.published)
+        gang.work.adopt(slow_one)
+        assert gang.run(30, slow(3)) == []
+    kept_up = gang.agents.now
+
+    (over,) = gang.run(20, even())
+
+    assert over.ended_at == kept_up
+
+
 def test_a_pod_that_uses_more_while_its_peers_work_as_before_is_none() -> None:
     """Such as a server of metrics in it."""
     gang = Gang()

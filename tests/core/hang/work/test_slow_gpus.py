@@ -181,9 +181,21 @@ def test_it_is_reported_once_and_over_when_it_keeps_up_for_a_minute() -> None:
     assert gpus.observe(a_gang(r3=clocks(1300)), START + 3 * LATER) == []  # it did not last
     assert gpus.observe(fast, START + 4 * LATER) == []
     [over] = gpus.observe(fast, START + 4 * LATER + OVER)
-    assert (over.rank, over.ended_at) == ("3", START + 4 * LATER + OVER)
+    assert over.rank == "3"
     assert over.slower == pytest.approx(0.5)  # as it was reported
     assert gpus.present == []
+
+
+def test_the_end_of_one_is_when_its_windows_show_that_it_became_as_fast_as_the_others() -> None:
+    """The median of seven windows shows it with the fourth, and it is reported a minute after that."""
+    gpus, changes = SlowGpus(), list[Straggler]()
+    gpus.observe(a_gang(r3=clocks(1180)), START)
+    for number in range(1, 12):
+        at = START + number * LATER
+        own = replace(clocks(1770 if number >= 4 else 1180), end=at)
+        changes += gpus.observe(a_gang(r3=own), at)
+
+    assert [each.ended_at for each in changes] == [START]
 
 
 def test_a_clock_that_was_ahead_for_a_moment_puts_off_no_end() -> None:

@@ -89,6 +89,19 @@ def test_a_rank_is_reported_once_whichever_parts_show_it_and_once_when_no_part_d
     assert begun_and_over(changes) == [("2", False), ("2", True)]
 
 
+def test_the_end_is_when_the_last_part_that_showed_it_began_to_keep_up() -> None:
+    machine = BusyMachine()
+    machine.run(60, EVEN)
+    machine.run(20, {**EVEN, "2": WorkShare(0.6, own_waits=0.2)})
+    machine.run(20, COMPUTES)
+    kept_up = machine.now
+
+    (over,) = machine.run(20, EVEN)
+
+    assert over.ended_at is not None
+    assert abs(over.ended_at - kept_up) <= 2 * LENGTH
+
+
 def test_more_than_a_quarter_of_the_ranks_are_not_named_whatever_parts_show_them() -> None:
     machine = BusyMachine()
     machine.run(60, EVEN)

@@ -91,6 +91,30 @@ def test_a_rank_is_named_once_and_its_end_is_reported_once() -> None:
     assert [(each.rank, each.ended_at is not None, each.was_stopped) for each in ended] == [("3", True, False)]
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+@pytest.mark.parametrize("excess", [0.09, 0.2, 0.4])
+def test_the_end_is_when_it_began_to_keep_up_and_not_when_that_is_seen(noise: float, excess: float) -> None:
+    gang = run(noise)
+    assert ranks_of(gang.add(5 * A_MINUTE, slow(3, excess))) == ["3"]
+    kept_up = gang.now
+
+    (over,) = gang.add(5 * A_MINUTE, EVEN)
+
+    assert over.ended_at is not None
+    assert abs(over.ended_at - kept_up) <= (2 if noise else 0) * gang.length
+
+
+def test_the_end_of_a_rank_that_keeps_up_as_soon_as_it_is_named_is_right_beside_an_hour_of_keeping_up_before() -> None:
+    gang = Comparison()
+    gang.add(AN_HOUR, EVEN)
+    gang.add(8, slow(3, 0.09))
+    kept_up = gang.now
+
+    (over,) = gang.add(20, EVEN)
+
+    assert over.ended_at == kept_up
+
+
 def test_a_rank_that_is_slow_from_the_start_is_named_with_less_confidence() -> None:
     gang = Comparison()
 
