@@ -256,6 +256,7 @@ class Stragglers:
             self._announce(about, WARNING, "GangStraggler", message)
             return
         how = "was stopped with the others" if straggler.was_stopped else "keeps up with the others again"
+        how = "was slow until its gang hung" if straggler.hung else how
         message = f"rank {printable(straggler.rank)} {how}, after {minutes(straggler.since, straggler.ended_at)}"
         log.info("gang.straggler_over", **names, how=message)
         self._announce(about, NORMAL, "GangStragglerOver", message)

@@ -51,3 +51,5 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     """The PCI address of the GPU whose clock shows it. Empty: the processors of its host do."""
     was_stopped: bool = False
     """It ended because the ranks were stopped."""
+    hung: bool = False
+    """The gang hung from `ended_at` on, until the ranks were stopped."""

@@ -29,17 +29,24 @@ class StragglerWatch:
         self._windows = ShareWindows()
         self._ranks = SlowRanks()
         self._gpus = SlowGpus()
+        self._hangs_since: datetime | None = None
 
     async def observe(
-        self, gang: GangRhythm, at: datetime, *, hangs: bool, clocks: Mapping[str, GpuClocks] = NO_CLOCKS
+        self,
+        gang: GangRhythm,
+        at: datetime,
+        *,
+        hangs_since: datetime | None = None,
+        clocks: Mapping[str, GpuClocks] = NO_CLOCKS,
     ) -> None:
         """
-        After each sample of *gang*. A gang that *hangs*, or whose rhythm is not known yet, has no stragglers. *clocks*:
-        how fast the GPUs of each rank run, by its name, as far as they are known.
+        After each sample of *gang*. One that hangs, or whose rhythm is not known yet, has no stragglers. *hangs_since*:
+        None where it does not. *clocks*: how fast the GPUs of each rank run, by its name, as far as they are known.
         """
         if not self.is_on:
             return
-        if hangs or not gang.is_known:
+        self._hangs_since = hangs_since
+        if hangs_since is not None or not gang.is_known:
             self._windows.restart()
             return
         window = self._windows.next_window(gang, at)
@@ -52,8 +59,14 @@ class StragglerWatch:
         self._windows.restart()
         ended = [*self._ranks.restart(at), *self._gpus.stopped(at)]
         self._gpus = SlowGpus()
+        hung, self._hangs_since = self._hangs_since, None
         for straggler in ended:
-            await self._report(straggler)
+            await self._report(straggler if hung is None else _until_it_hung(straggler, hung))
+
+
+def _until_it_hung(straggler: Straggler, at: datetime) -> Straggler:
+    """What is *straggler* in a gang that hung before it was stopped: it was slow until then."""
+    return msgspec.structs.replace(straggler, ended_at=max(at, straggler.since), hung=True)
 
 
 class StragglerRecord:

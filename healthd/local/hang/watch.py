@@ -158,7 +158,8 @@ class HangWatch:
             clocks = self._gpus.clocks()
             first = {rank.node: rank for rank in reversed(ranks)}  # those that a launcher started have one slot
             of_ranks = {rank.rank or rank.uid: clocks[node] for node, rank in first.items() if node in clocks}
-            await self._stragglers.observe(self.rhythm, now, hangs=silence is not None, clocks=of_ranks)
+            hangs_since = self.silence.since if self.silence is not None else None
+            await self._stragglers.observe(self.rhythm, now, hangs_since=hangs_since, clocks=of_ranks)
 
     async def _restart(self, now: datetime) -> None:
         self.rhythm.restart()

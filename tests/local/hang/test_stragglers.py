@@ -19,6 +19,7 @@ from healthd.core.config.gangs import StragglerMode
 from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import GangRhythm
 from healthd.core.hang.straggler import Straggler
+from healthd.core.hang.work.straggler_text import straggler_lines
 from healthd.core.recovery.hangs.gang_stragglers import KEPT
 from healthd.gangs.annotations import metadata_of_root
 from healthd.local.gang import NAMESPACE, RunSpec
@@ -115,8 +116,11 @@ def test_a_record_that_cannot_be_read_is_none(text: str) -> None:
     assert stragglers_of({"healthd.dev/stragglers": text}) == ()
 
 
-async def reported(policy: HangPolicy, *, hangs: bool = False) -> list[Straggler]:
-    """Five minutes of four ranks, of which rank 2 works more than the others, and then a stop."""
+async def reported(policy: HangPolicy, *, hangs_after: int = 300) -> list[Straggler]:
+    """
+    Five minutes of four ranks, of which rank 2 works more than the others, and then a stop. They hang after so many
+    seconds.
+    """
     gang, found = GangRhythm(), list[Straggler]()
 
     async def report(straggler: Straggler) -> None:
@@ -126,7 +130,8 @@ async def reported(policy: HangPolicy, *, hangs: bool = False) -> list[Straggler
     for second in range(300):
         at = START + second * SECOND
         gang.observe({str(rank): _usage(second, 0.8 if rank == 2 else 0.5) for rank in range(4)}, at)
-        await watch.observe(gang, at, hangs=hangs)
+        hangs_since = START + hangs_after * SECOND if second >= hangs_after else None
+        await watch.observe(gang, at, hangs_since=hangs_since)
     await watch.restart(at)
     return found
 
@@ -147,7 +152,7 @@ async def test_a_slow_gpu_of_a_run_is_reported_once_and_ends_when_the_ranks_are_
     for second in range(300):
         at = START + second * SECOND
         gang.observe({str(rank): _usage(second, 0.5) for rank in range(4)}, at)
-        await watch.observe(gang, at, hangs=False, clocks=clocks)
+        await watch.observe(gang, at, clocks=clocks)
     await watch.restart(at)
 
     begun, ended = found
@@ -168,6 +173,30 @@ async def test_a_slow_rank_of_a_run_is_reported_once_and_ends_when_the_ranks_are
     assert (ended.rank, ended.since, ended.was_stopped) == ("2", begun.since, True)
 
 
+async def test_a_slow_rank_of_a_run_that_hangs_until_it_is_stopped_was_slow_until_the_hang_began() -> None:
+    _, ended = await reported(HangPolicy(), hangs_after=240)
+
+    assert (ended.rank, ended.ended_at, ended.was_stopped) == ("2", START + 240 * SECOND, True)
+    assert straggler_lines([ended])[0].endswith("; then no rank worked any more, until all were stopped")
+
+
+async def test_a_slow_rank_of_a_run_that_hung_for_a_while_is_slow_until_the_stop() -> None:
+    gang, found = GangRhythm(), list[Straggler]()
+
+    async def report(straggler: Straggler) -> None:
+        found.append(straggler)
+
+    watch, at = StragglerWatch(HangPolicy(), report), START
+    for second in range(400):
+        at = START + second * SECOND
+        gang.observe({str(rank): _usage(second, 0.8 if rank == 2 else 0.5) for rank in range(4)}, at)
+        hangs_since = START + 300 * SECOND if 300 <= second < 330 else None
+        await watch.observe(gang, at, hangs_since=hangs_since)
+    await watch.restart(at)
+
+    assert [(each.ended_at, each.hung) for each in found] == [(None, False), (at, False)]
+
+
 async def test_nothing_is_reported_where_the_configuration_says_so_or_the_run_hangs() -> None:
     assert await reported(HangPolicy(stragglers=StragglerMode.IGNORE)) == []
-    assert await reported(HangPolicy(), hangs=True) == []
+    assert await reported(HangPolicy(), hangs_after=0) == []

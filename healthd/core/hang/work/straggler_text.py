@@ -127,5 +127,10 @@ def _times(straggler: Straggler) -> str:
     since = f"from {straggler.since:%Y-%m-%d %H:%M:%S} UTC on"
     if straggler.ended_at is None:
         return since
-    how = "until the ranks were stopped" if straggler.was_stopped else "then it kept up again"
-    return f"{since}, for {minutes(straggler.since, straggler.ended_at)}; {how}"
+    return f"{since}, for {minutes(straggler.since, straggler.ended_at)}; {_end(straggler)}"
+
+
+def _end(straggler: Straggler) -> str:
+    if straggler.hung:
+        return "then no rank worked any more, until all were stopped"
+    return "until the ranks were stopped" if straggler.was_stopped else "then it kept up again"

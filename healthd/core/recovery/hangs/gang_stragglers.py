@@ -132,7 +132,15 @@ def stopped(view: GangView, now: datetime) -> list[Straggler]:
         for each in root.stragglers
         if each.ended_at is None and (each not in still_open or (newest is not None and newest > each.since))
     ]
-    return [replace(each, ended_at=max(now, each.since), was_stopped=True) for each in over]
+    return [_stopped(each, root, now) for each in over]
+
+
+def _stopped(straggler: Straggler, root: Root, now: datetime) -> Straggler:
+    """A gang that hangs has no slow rank, so one that was slow before was so until the hang began."""
+    hang = root.silence
+    hung = hang is not None and straggler.since <= hang.since <= now and (hang.ended_at is None or hang.was_stopped)
+    end = hang.since if hang is not None and hung else max(now, straggler.since)
+    return replace(straggler, ended_at=end, was_stopped=True, hung=hung)
 
 
 def _findings_of(node: str, others: Collection[str], health: Mapping[str, NodeHealth]) -> list[str]:

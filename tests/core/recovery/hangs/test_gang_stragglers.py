@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 
 from healthd.core.api import ContainerState, ContainerStatus, PodStatus, Running
 from healthd.core.api.health import GpuClock, GpuClocks, MemberState, PodWork
+from healthd.core.hang.silence import Silence
 from healthd.core.hang.straggler import Straggler
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.hangs.gang_stragglers import KEPT, clocks_of, next_record, open_stragglers, stopped, work_of
@@ -176,3 +177,23 @@ def test_a_gang_that_was_stopped_has_none_that_is_slow(root: Root, pods: Any, ov
 
     assert [each.rank for each in ended] == over
     assert all(each.was_stopped and each.ended_at == NOW for each in ended)
+
+
+@pytest.mark.parametrize("end", [{}, {"ended_at": NOW, "was_stopped": True}])
+def test_one_whose_gang_hung_until_it_was_stopped_was_slow_until_the_hang_began(end: Mapping[str, Any]) -> None:
+    began = SLOW.since + timedelta(seconds=30)
+    hang = Silence(since=began, seen_at=began, allowed=10, period=1, members=(), **end)
+
+    [ended] = stopped(working(root=recorded(SLOW, suspended=True, silence=hang), pods=()), NOW)
+
+    assert (ended.ended_at, ended.was_stopped, ended.hung) == (began, True, True)
+
+
+@pytest.mark.parametrize(("since", "end"), [(-30, {}), (30, {"ended_at": NOW})])
+def test_a_hang_before_it_became_slow_or_that_was_over_does_not_end_it(since: int, end: Mapping[str, Any]) -> None:
+    began = SLOW.since + timedelta(seconds=since)
+    hang = Silence(since=began, seen_at=began, allowed=10, period=1, members=(), **end)
+
+    [ended] = stopped(working(root=recorded(SLOW, suspended=True, silence=hang), pods=()), NOW)
+
+    assert (ended.ended_at, ended.hung) == (NOW, False)
