@@ -3,12 +3,16 @@ What each member of a gang did in the last minutes before a hang, as a few signs
 
 A sign is the mean of some seconds: 1 (little) to 7 (its usual work), 0 (none), `w` (it uses a processor and does
 nothing else), `.` (no sample). Pure.
+
+A step may be so long that a rank computes for seconds without a wait or new memory. That looks as polling does, but
+other work follows within the pauses that are usual for the rank. So it is drawn as the mean of its step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby, pairwise
 from math import ceil
 from statistics import median_low
 from typing import Annotated
@@ -104,17 +108,43 @@ def level_of(sign: str) -> int:
 def _signs(ring: SampleRing, rhythm: Rhythm, start: float, interval: int, count: int) -> str:
     """A sample covers the second before it."""
     columns: list[list[str]] = [[] for _ in range(count)]
-    samples = zip(ring.times(), *(ring.newest(name) for name in Rates._fields), strict=True)
-    for at, *sample in samples:
+    samples = [Rates(*each) for each in zip(*(ring.newest(name) for name in Rates._fields), strict=True)]
+    for at, sign in zip(ring.times(), _signs_of_samples(samples, rhythm), strict=True):
         if 0 <= (column := ceil((at - start) / interval) - 1) < count:  # the clock may have been set back
-            columns[column].append(_sign_of_sample(Rates(*sample), rhythm))
+            columns[column].append(sign)
     return "".join(_sign(column) for column in columns)
 
 
-def _sign_of_sample(sample: Rates, rhythm: Rhythm) -> str:
-    activity = classify(sample, rhythm)
+def _signs_of_samples(samples: Sequence[Rates], rhythm: Rhythm) -> list[str]:
+    activities = [classify(sample, rhythm) for sample in samples]
+    signs = [_sign_of_sample(*each, rhythm) for each in zip(samples, activities, strict=True)]
+    for quiet, end in _parts_of_steps(activities, rhythm.gap + 1):
+        if any(activities[at] is Activity.SPINNING for at in quiet):
+            step = zip(*samples[quiet.start : end], strict=True)
+            level = _level(Rates(*(sum(values) / (end - quiet.start) for values in step)), rhythm)
+            signs[quiet.start : quiet.stop] = [level if signs[at] == WAITS else signs[at] for at in quiet]
+    return signs
+
+
+def _parts_of_steps(activities: Sequence[Activity], most: float) -> Iterator[tuple[range, int]]:
+    """The stretches of at most *most* samples without work that work followed, each with the end of that work."""
+    begin, runs = 0, list[tuple[bool, range]]()
+    for is_work, run in groupby(activities, lambda each: each is Activity.WORKING):
+        end = begin + sum(1 for _ in run)
+        runs.append((is_work, range(begin, end)))
+        begin = end
+    for (is_work, run_), (_, after) in pairwise(runs):
+        if not is_work and len(run_) <= most:
+            yield run_, after.stop
+
+
+def _sign_of_sample(sample: Rates, activity: Activity, rhythm: Rhythm) -> str:
     if activity is not Activity.WORKING:
         return WAITS if activity is Activity.SPINNING else "0"
+    return _level(sample, rhythm)
+
+
+def _level(sample: Rates, rhythm: Rhythm) -> str:
     return str(max(1, round(HIGHEST * min(1.0, _share_of_usual(sample, rhythm.means) / FULL))))
 
 

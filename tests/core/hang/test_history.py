@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from random import Random
 
 import msgspec
 import pytest
@@ -16,8 +17,9 @@ from healthd.core.hang.history import (
     merged,
     most_telling,
 )
+from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import Silence
-from tests.core.hang.sampled import SECOND, Gang, is_stopped, sleeps, spins, steps
+from tests.core.hang.sampled import SECOND, Gang, evaluates, is_stopped, sleeps, spins, steps
 from tests.fakes import START
 
 WORK, STOPS = "7" * 50, "7" * 25 + "0" * 25
@@ -30,6 +32,19 @@ def a_hang(*behaviour: object, before: int = 150) -> ActivityHistory:
     silence = gang.run(60, *behaviour)  # type: ignore[arg-type]
     assert silence is not None
     return history_of(gang.rhythm, silence)
+
+
+def long_steps(_rank: int, at: int, dice: Random) -> Usage:
+    """A rank that computes for 8 s without a wait or new memory, and then for 2 s with all that belongs to a step."""
+    noise = dice.uniform(0.9, 1.1)
+    if at % 10 >= 2:
+        return Usage(cpu=noise, states="R")
+    return Usage(cpu=noise, switches=200 * noise, faults=300 * noise, calls=30 * noise, states="R")
+
+
+def signs_of(gang: Gang, silence: Silence | None) -> list[str]:
+    assert silence is not None
+    return [each.signs for each in history_of(gang.rhythm, silence).ranks]
 
 
 def a_history(*signs: str) -> ActivityHistory:
@@ -60,6 +75,24 @@ class TestSigns:
         history = history_of(gang.rhythm, seen_late)
         assert (history.interval, history.end - history.start) == (4, 300 * SECOND)
         assert max(len(each.signs) for each in history.ranks) <= MOST_SIGNS
+
+    def test_a_rank_that_computes_for_seconds_in_each_of_its_steps_does_its_usual_work(self) -> None:
+        gang = Gang(4)
+        gang.run(240, long_steps)
+        silence = gang.run(120, spins, is_stopped, spins, spins)
+        rank, stopped, *_ = signs_of(gang, silence)
+        hung = rank.index("w")
+        assert set(rank[:hung]) <= set("4567")
+        assert set(rank[hung:]) == {"w"}
+        assert set(stopped[hung + 1 :]) == {"0"}
+
+    def test_the_polling_of_a_rank_that_waited_longer_than_its_steps_take_shows_though_work_followed(self) -> None:
+        gang = Gang(4)
+        gang.run(240, long_steps)
+        gang.run(30, evaluates, spins, spins, spins)
+        gang.run(60, long_steps)
+        _, rank, *_ = signs_of(gang, gang.run(120, spins))
+        assert rank.rstrip("w").count("w" * 3) > 0
 
     def test_before_the_first_sample_nothing_is_known(self) -> None:
         assert all(each.signs.startswith("....") for each in a_hang(sleeps, before=60).ranks)
