@@ -52,6 +52,8 @@ class Usage(NamedTuple):
     """Seconds in which the memory of its GPUs was used by more than kernels that only wait; NaN: not known now."""
     kernels: float = 0.0
     """Seconds in which a kernel ran on its GPUs; NaN: not known now."""
+    stopped: float = 0.0
+    """How often the member's leading process was stopped when it was read. That is once a second, so it is a share."""
     states: str = ""
     """One letter for each process, as in /proc: R runs, S sleeps, D waits for a device, T is stopped, t is traced."""
 
@@ -86,6 +88,7 @@ class Rates(NamedTuple):
     own_waits: float = 0.0
     gpu: float = 0.0
     kernels: float = 0.0
+    stopped: float = 0.0
 
 
 def rates(before: Usage, after: Usage, seconds: float) -> Rates:
@@ -95,7 +98,7 @@ def rates(before: Usage, after: Usage, seconds: float) -> Rates:
 
 
 class SampleRing:
-    """The newest *size* samples of one member, the oldest first. 60 bytes a sample."""
+    """The newest *size* samples of one member, the oldest first. 68 bytes a sample."""
 
     def __init__(self, size: int = KEPT) -> None:
         self._size = size

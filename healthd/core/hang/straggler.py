@@ -34,6 +34,8 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     peers_stalled: Amount = 0.0
     own_waits: Amount = 0.0
     peers_own_waits: Amount = 0.0
+    stopped: Amount = 0.0
+    """A part of its own waits, as far as is seen: its process was stopped."""
     from_start: bool = False
     """It has been so since its shares are known: the job itself may give it more to do."""
     confidence: Amount

@@ -72,7 +72,7 @@ class ProcessTree:
                 self._until_list = 0
                 continue
             if process is not leading:
-                usage = usage._replace(ran=0.0, starved=0.0, own_waits=0.0)
+                usage = usage._replace(ran=0.0, starved=0.0, own_waits=0.0, stopped=0.0)
             grown = [sum_ + more for sum_, more in zip(grown, usage[:-1], strict=True)]
         if not self._processes:
             return None
@@ -125,6 +125,7 @@ class _Process:
         self._syscall = _OpenFile(f"{folder}/syscall") if waits else None
         self._looked_at: float | None = None
         self._own_waits = 0.0
+        self._stopped = 0
         self.worked = 0.0
         """Seconds that its main thread had a processor or was ready to run, since it began."""
         self._network = f"{folder}/net/dev" if is_first and _has_own_network(folder) else ""
@@ -199,6 +200,7 @@ class _Process:
         reads, writes, read, written = _numbers(self._io, _IO)
         ran, starved = _scheduled(self._schedstat)
         self.worked = ran + starved
+        self._stopped += stat.state == "T"
         return Usage(
             cpu=self._cpu() if self._clock else stat.cpu,
             switches=_numbers(self._status, _SWITCHES)[0],
@@ -210,6 +212,7 @@ class _Process:
             ran=ran,
             starved=starved,
             own_waits=self._own_waits,
+            stopped=float(self._stopped),
             states=stat.state,
         )
 

@@ -288,6 +288,17 @@ def test_the_time_in_which_the_leading_process_sleeps_by_itself_is_seen(proc: Pr
     assert own_waits(below) == pytest.approx(0.4)
 
 
+def test_how_often_the_leading_process_is_stopped_is_seen_and_not_of_its_loaders(proc: Proc) -> None:
+    below = known(proc, SLEEPS)
+    proc.process(102, 101, state="T")
+    for state in "TSTS":
+        proc.process(101, ROOT, state=state)
+        used = below.read()
+
+    assert used is not None
+    assert used.stopped == 2
+
+
 def test_a_wait_for_peers_is_no_wait_of_its_own(proc: Proc) -> None:
     below = known(proc, "202 0x7f36be 0x189 0x0 0x0 0x0 0xffffffff")
     for look in range(5):

@@ -97,13 +97,22 @@ def _reason(straggler: Straggler) -> str:
         f"its main thread sleeps, or waits for a file or another process of its own, {straggler.own_waits:.0%} of the "
         f"time, its peers {straggler.peers_own_waits:.0%}: its data may come late"
     )
+    stopped = (
+        f"its main thread is stopped, or waits for something of its own, {straggler.own_waits:.0%} of the time, its "
+        f"peers {straggler.peers_own_waits:.0%}: something stops its process (SIGSTOP) and continues it again and again"
+    )
     return _notable(
         [
             (straggler.starved - straggler.peers_starved, starved),
             (straggler.ran - straggler.peers_ran, ran),
-            (straggler.own_waits - straggler.peers_own_waits, own_waits),
+            (straggler.own_waits - straggler.peers_own_waits, stopped if _is_often_stopped(straggler) else own_waits),
         ]
     )
+
+
+def _is_often_stopped(straggler: Straggler) -> bool:
+    """Whether that is a notable part of its own waits, which a process that computes and is stopped seems to have."""
+    return straggler.stopped >= max(NOTABLE, NOTABLE_OF_MOST * (straggler.own_waits - straggler.peers_own_waits))
 
 
 def _from_start(straggler: Straggler) -> str:

@@ -426,6 +426,7 @@ class StragglerDetector:
             peers_stalled=median(peer.stalled for peer in peers),
             own_waits=own.own_waits,
             peers_own_waits=median(peer.own_waits for peer in peers),
+            stopped=own.stopped,
             from_start=case.from_start and since - recent.windows[0].begin <= LEAST_WINDOWS * length,
             confidence=case.confidence,
         )

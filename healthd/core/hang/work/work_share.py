@@ -32,6 +32,8 @@ class WorkShare(NamedTuple):
     """It waited for a disk or a file system. Known of pods alone."""
     own_waits: float = 0.0
     """It slept by itself, or waited for a file or another process of its own. Known of `healthd run` alone."""
+    stopped: float = 0.0
+    """Its process was stopped. That looks as an own wait does, and is a part of these: it only says why."""
 
     @property
     def busy(self) -> float:
@@ -76,5 +78,6 @@ def _share(ring: SampleRing, begin: datetime, end: datetime) -> WorkShare | None
     count = len(times) - bisect_right(times, begin.timestamp())
     if count < SAMPLED * (end - begin).total_seconds():
         return None
-    ran, starved, own_waits = (sum(ring.newest(each, count)) / count for each in ("ran", "starved", "own_waits"))
-    return WorkShare(ran, starved, own_waits=own_waits) if ran > 0 else None
+    signals = "ran", "starved", "own_waits", "stopped"
+    ran, starved, own_waits, stopped = (sum(ring.newest(each, count)) / count for each in signals)
+    return WorkShare(ran, starved, own_waits=own_waits, stopped=min(1.0, stopped)) if ran > 0 else None

@@ -72,6 +72,19 @@ def test_a_rank_that_is_a_tenth_slower_is_named_within_two_minutes(
     assert why in sentence_of(straggler)
 
 
+@pytest.mark.parametrize(
+    ("stopped", "why"), [(0.1, "something stops its process (SIGSTOP) and continues it"), (0.01, "data may come late")]
+)
+def test_the_reason_for_a_rank_that_is_stopped_and_continued_again_and_again_says_so(stopped: float, why: str) -> None:
+    machine = BusyMachine()
+    machine.run(60, EVEN)
+
+    (straggler,) = machine.run(2, {**EVEN, "2": WorkShare(0.4, own_waits=0.2, stopped=stopped)})
+
+    assert straggler.stopped == pytest.approx(stopped, abs=0.005)
+    assert sentence_of(straggler).count(why) == 1
+
+
 def test_a_rank_that_sleeps_where_its_peers_compute_holds_up_nothing() -> None:
     machine = BusyMachine()
     machine.run(60, EVEN)

@@ -50,5 +50,15 @@ def test_where_the_kernel_does_not_count_there_is_no_window() -> None:
     assert windows_of(40, works(), lambda second: Usage(cpu=0.5 * second, states="S")) == []
 
 
+def test_how_often_a_rank_was_stopped_is_a_part_of_its_own_waits_and_no_further_work() -> None:
+    def stops(second: int) -> Usage:
+        return Usage(cpu=0.4 * second, ran=0.4 * second, own_waits=0.5 * second, stopped=second // 2, states="S")
+
+    *_, window = windows_of(11, works(0.5), stops)
+
+    assert window.shares["1"].stopped == pytest.approx(0.5, abs=0.11)
+    assert window.shares["1"].busy == pytest.approx(0.9, abs=1e-6)
+
+
 def test_a_share_is_never_above_one() -> None:
     assert WorkShare(0.8, 0.7).busy == 1.0
