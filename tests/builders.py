@@ -154,7 +154,7 @@ def a_lease(
     seconds: int | None = None,
     **meta: Any,
 ) -> Lease:
-    """A lease, held by nobody unless *holder* is given."""
+    """A lease, without a holder unless *holder* is given."""
     return Lease(
         metadata=ObjectMeta(name=name, namespace=namespace, **meta),
         spec=LeaseSpec(holder_identity=holder, renew_time=renewed, lease_duration_seconds=seconds),

@@ -84,7 +84,7 @@ def _folder(item: pytest.Item) -> str:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """A case that is a whole file or page is named by its length: nobody can read it, and workers compare names."""
+    """A case that is a whole file or page is named by its length: no person can read it, and workers compare names."""
     return f"{argname} of {len(val)}" if isinstance(val, bytes | str) and len(val) > _LONGEST_NAME else None
 
 

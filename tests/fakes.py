@@ -37,13 +37,13 @@ class ManualClock:
         await woken
 
     def advance(self, delta: timedelta) -> None:
-        """Turn the clock in one go. Whoever was to wake until then does so when the loop next runs, and is late."""
+        """Turn the clock in one go. Sleepers that were to wake until then do so when the loop next runs: late."""
         self._now += delta
         while (deadline := self.next_deadline()) is not None and deadline <= self._now:
             self._wake_first()
 
     async def run_for(self, delta: timedelta) -> None:
-        """Turn the clock deadline by deadline, each time until everybody waits again: nobody wakes late."""
+        """Turn the clock deadline by deadline, each time until all wait again: no sleeper wakes late."""
         end = self._now + delta
         await settle()
         while (deadline := self.next_deadline()) is not None and deadline <= end:
@@ -53,7 +53,7 @@ class ManualClock:
         self._now = max(self._now, end)
 
     def next_deadline(self) -> datetime | None:
-        """When the next sleeper wakes; None when nobody sleeps."""
+        """When the next sleeper wakes; None when none sleeps."""
         while self._sleepers and self._sleepers[0][2].done():  # cancelled
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] if self._sleepers else None

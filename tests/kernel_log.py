@@ -1,7 +1,7 @@
 """
 The machine's one kernel log, for tests and benchmarks that really write to it.
 
-Whoever writes holds a lock (other test processes share the same ring), marks its records, and puts back the setting
+A writer holds a lock (other test processes share the same ring), marks its records, and puts back the setting
 that lets user space write without a rate limit.
 """
 

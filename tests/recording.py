@@ -53,7 +53,7 @@ class Shot(NamedTuple):
 
 
 class Recorder:
-    """A show on a terminal that nobody looks at."""
+    """A show on a terminal without a reader."""
 
     def __init__(self, script: Script, clock: Clock, *, columns: int, lines: int) -> None:
         self.shots: list[Shot] = []

@@ -30,7 +30,7 @@ clusters: [{name: here, cluster: {server: "https://127.0.0.1:1"}}]
 contexts: [{name: here, context: {cluster: here, user: me}}]
 users: [{name: me, user: {token: none}}]
 """
-"""A cluster where nobody answers."""
+"""A cluster where no server answers."""
 
 
 class Installed:

@@ -853,7 +853,7 @@ async def test_it_is_within_the_budget_like_every_other_fault(one: OneNode) -> N
     assert await one.verdict() is Verdict.UNHEALTHY
 
 
-# What people are told
+# What people read
 
 
 async def test_what_becomes_of_the_node_is_reported_on_it_once(one: OneNode) -> None:

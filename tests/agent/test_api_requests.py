@@ -91,7 +91,7 @@ class Watching:
         self.agent.state.ingest_records(RecordBatch(records=[record], last_sequence=self.sequence), self.clock.now())
 
     async def look(self) -> timedelta:
-        """One cycle, with all that the watch has told until then."""
+        """One cycle, with all that the watch has shown until then."""
         await settle()
         again = await self.agent.cycle(self.clock.now())
         await settle()
@@ -453,7 +453,7 @@ async def test_a_change_of_the_node_wakes_the_agent(watching: Watching) -> None:
 
 async def test_the_echo_of_its_own_write_does_not_take_the_agent_back_in_time(watching: Watching) -> None:
     watching.hear()
-    again = await watching.agent.cycle(watching.clock.now())  # the watch has told nothing of it yet
+    again = await watching.agent.cycle(watching.clock.now())  # the watch has shown nothing of it yet
     node = await watching.view.node()
     await settle()
 

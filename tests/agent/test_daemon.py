@@ -143,7 +143,7 @@ class Node1:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[AgentDaemon]:
-        """The daemon, until the block ends; then it is told to stop."""
+        """The daemon, until the block ends; then it is asked to stop."""
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
             group.create_task(self.daemon.run())
             yield self.daemon

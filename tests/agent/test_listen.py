@@ -1,4 +1,4 @@
-"""How lost kernel records are told of."""
+"""How lost kernel records are reported."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ LOST = Reading("0000:3b:00.0", "nvml.state", "lost")
 
 
 class Scripted:
-    """A probe that does what it is told to."""
+    """A probe that does what it is set to do."""
 
     def __init__(self, source: str = "nvml", every: timedelta = SECOND, does: Callable[[], object] = str) -> None:
         self.source = source

@@ -2,7 +2,7 @@
 What a controller pays for the size of a cluster: `python -m tests.bench.controller_scale`.
 
 A cluster state of 10,000 nodes and 100,000 pods in 800 gangs, made in memory. The clocks: `load_s` from the first
-object to the last; `quiet_cycle_ms` one round in which nobody is due, sweep included; `event_us` one change of a pod,
+object to the last; `quiet_cycle_ms` one round in which none is due, sweep included; `event_us` one change of a pod,
 from the object to its gang being due; `attend_ms` the look at one gang with nothing to do; `all_gangs_s` such a look at
 each; `metrics_page_ms` all gauges and the text of `/metrics`. Memory is what the process has more than before,
 resident.

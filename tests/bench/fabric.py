@@ -3,7 +3,7 @@ What the controller pays to compare the rails of a cluster: `python -m tests.ben
 
 Ten thousand nodes of eight ports with four counters each, once quiet, once with one bad port, and once with half of all
 counters busy at random. The clocks are CPU time: `survey_ms` of the whole comparison, which others interrupt after each
-250 nodes; `longest_ms` the longest stretch that nobody interrupts; `note_us` of taking one report into the cluster
+250 nodes; `longest_ms` the longest stretch without an interruption; `note_us` of taking one report into the cluster
 state, of which `census_mb` is what Python holds for all of them.
 
 Beside that, what it pays to compare the hardware of nodes with their peers, 5,000 nodes and again 10,000: `first_ms` of

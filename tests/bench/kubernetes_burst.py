@@ -2,8 +2,8 @@
 A whole data hall fails in one second: `python -m tests.bench.kubernetes_burst [--nodes N] [--budget B …]`.
 
 The agents of N simulated nodes, the shipped code in one process, hear of a fallen-off GPU at the same moment, against a
-real API server. The budget must hold exactly, with nobody who leads. The clock starts before the first record is handed
-over and stops when a watch of the nodes has told the last cordon that the budget admits. A moment later the cordons are
+real API server. The budget must hold exactly, without a leader. The clock starts before the first record is handed
+over and stops when a watch of the nodes shows the last cordon that the budget admits. A moment later the cordons are
 counted again: there must not be one more.
 
 N agents share two cores with the API server here; on a cluster each has a machine of its own.
@@ -66,7 +66,7 @@ async def burst(control_plane: ControlPlane, names: Sequence[str], budget: int) 
             for member in members.values():
                 member.hear(FALLEN_OFF)
             seen = await watching
-        await asyncio.sleep(2)  # nobody may come late
+        await asyncio.sleep(2)  # none may come late
         quarantined = [node for node in (await cluster.list(Node)).items if read_record(node)]
         slots = (await cluster.list(Lease, namespace=policy.namespace)).items
     return {
@@ -95,7 +95,7 @@ def report(nodes: int, bursts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "clock": {
             "start": "before the first of all agents is handed its record",
-            "end": "a watch of the nodes told the last cordon that the budget admits",
+            "end": "a watch of the nodes showed the last cordon that the budget admits",
         },
         "agents": nodes,
         "bursts": list(bursts),

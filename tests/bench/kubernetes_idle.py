@@ -90,7 +90,7 @@ def a_gang(name: str) -> Job:
 
 
 async def requests_per_second(control_plane: ControlPlane, seconds: float) -> float:
-    """All that the API server answered in that time, whoever asked."""
+    """All that the API server answered in that time, whichever client asked."""
     before, start = answered(control_plane), time.monotonic()
     await asyncio.sleep(seconds)
     return round((answered(control_plane) - before) / (time.monotonic() - start), 2)

@@ -13,7 +13,7 @@ unmounts its volumes first. Before each turn the gang runs for `--resting S` sec
 seconds after a change would else be caught awake by the one turn, and asleep by the other.
 
 The floor's clock runs from before the first patch, healthd's from before the agent is handed the kernel record; both
-stop when a watch has told that the last new pod is Running.
+stop when a watch has shown that the last new pod is Running.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def main() -> int:
 
 CLOCK = {
     "start": "by hand: before the patch that stops the gang; healthd: before the agent is handed the record",
-    "end": "a watch told that the last new pod is Running",
+    "end": "a watch showed that the last new pod is Running",
     "unit": "s",
 }
 

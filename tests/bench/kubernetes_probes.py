@@ -7,9 +7,9 @@ read (a folder instead of /sys). Four things are measured, one after the other:
 
 - CPU and memory of the agent and of its NVML child over N seconds in which nothing happens, from a minute after the
   start; CPU is what the scheduler counted;
-- from before a record is written to the kernel log until a watch of the node has told the cordon;
+- from before a record is written to the kernel log until a watch of the node has shown the cordon;
 - the agent's own loop while the driver hangs: the longest answer to /healthz, asked every 20 ms;
-- from the first call that hangs until a watch of the node's health has told the finding.
+- from the first call that hangs until a watch of the node's health has shown the finding.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def hangs(driver: StandIn) -> float:
 
 
 async def finding(cluster: Any, rule: str) -> float:
-    """The moment in which the node's health told of it."""
+    """The moment in which the node's health showed it."""
     since = (await cluster.list(NodeHealth)).resource_version
     async with aclosing(cluster.watch(NodeHealth, since=since)) as events:
         async for event in events:

@@ -5,7 +5,7 @@ Against a real API server, with the machine's own kernel log. `healthd agent` ru
 two floors, the least that could do it: a loop that reads the log and sends one prepared PATCH over an open connection,
 and one that keeps a budget: before the PATCH it creates a Lease, which fails where another node holds it. Without that
 second write there is no exact budget among agents that know nothing of each other. All three take turns, each with a
-node of its own. The clock starts before the record is written and stops when a watch of the node has told the cordon.
+node of its own. The clock starts before the record is written and stops when a watch of the node has shown the cordon.
 After each round the node is given back: the floors' by hand, healthd's by the word that it was repaired. Needs root,
 takes the log's lock.
 """
@@ -137,7 +137,7 @@ async def one_round(cluster: Cluster, log: RealLog, name: str, text: str) -> flo
 
 @asynccontextmanager
 async def watching(cluster: Cluster, name: str) -> AsyncIterator[asyncio.Task[float]]:
-    """A watch that stands; the task ends with the moment at which it told the cordon."""
+    """A watch that stands; the task ends with the moment at which it showed the cordon."""
     stands = asyncio.Event()
 
     async def watch() -> float:
@@ -228,7 +228,7 @@ def report(rounds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """With the clock and the machine."""
     figures = {name: spread([1000 * each for each in seconds]) for name, seconds in rounds.items()}
     return {
-        "clock": {"start": "before the record is written", "end": "a watch of the node told the cordon"},
+        "clock": {"start": "before the record is written", "end": "a watch of the node showed the cordon"},
         "ms": figures,
         "ratio of the medians": {
             name: round(figures["healthd"]["p50"] / figures[name]["p50"], 2) for name in (FLOOR_NODE, BUDGET_NODE)

@@ -13,7 +13,7 @@ answered from the fault to the last pod that runs, by its own count, beside thos
 count.
 
 The floor's clock runs from before the first patch, healthd's from before the agent is handed the kernel record; both
-stop when a watch has told that the last of N new pods is Running.
+stop when a watch has shown that the last of N new pods is Running.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ def report(args: argparse.Namespace, found: Measured) -> dict[str, Any]:
     return {
         "clock": {
             "start": "by hand: before the patch that suspends; healthd: before the agent is handed the record",
-            "end": "a watch told that the last new pod is Running",
+            "end": "a watch showed that the last new pod is Running",
             "unit": "s",
         },
         "kind": "JobSet" if args.jobset else "Job",

@@ -101,7 +101,7 @@ def hang(standin: StandIn, probe: Nvml, pulse: NvmlPulse) -> dict[str, float]:
         answer = str(pulse.sample(START).readings[0].value)
         asked.append(1000 * (time.monotonic() - before))
     probe.close()
-    return {"hang told after s": round(time.monotonic() - begun, 2), "longest look meanwhile ms": round(max(asked), 2)}
+    return {"hang seen after s": round(time.monotonic() - begun, 2), "longest look meanwhile ms": round(max(asked), 2)}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 A process of its own that verifies checkpoints and may not use much: what a hostile file would cost is seen, not felt.
 
 The limits are the kernel's, so a test that uses them needs no clock: too much memory is a MemoryError, too much
-processor time or waiting ends the process. Both are told as a fault.
+processor time or waiting ends the process. Both are reported as a fault.
 """
 
 from __future__ import annotations

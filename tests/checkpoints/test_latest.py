@@ -1,4 +1,4 @@
-"""The newest that holds is found; each newer one is told with its reason."""
+"""The newest that holds is found; each newer one is reported with its reason."""
 
 from __future__ import annotations
 

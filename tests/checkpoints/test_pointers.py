@@ -1,4 +1,4 @@
-"""Pointers of the writers are told when they lead elsewhere."""
+"""Pointers of the writers are reported when they lead elsewhere."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_one_that_earlier_reads_wore_out_is_replaced_within_the_read(tmp_path: P
 
 
 def status_of(call: str, inquiry: Inquiry | None = None) -> int:
-    """How a child ends that is told to do *call* of its module, and whose parent lives on."""
+    """How a child ends that is asked to do *call* of its module, and whose parent lives on."""
     script = f"import healthd.checkpoints.child as child; child.{call}"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin

@@ -1,4 +1,4 @@
-"""Steps are told by names alone."""
+"""Steps are known by names alone."""
 
 from __future__ import annotations
 

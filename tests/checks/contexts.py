@@ -40,7 +40,7 @@ def a_context(
     ends: float = float("inf"),
     sys: Path = Path("/nowhere"),
 ) -> CheckContext:
-    """A machine with *gpus*; *readings* are what else is told."""
+    """A machine with *gpus*; *readings* are what else is known."""
     return CheckContext(
         gpus=list(gpus),
         ports=list(ports),

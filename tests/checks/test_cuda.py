@@ -18,7 +18,7 @@ from tests.standin.cuda import StandIn, build
 pytestmark = pytest.mark.slow
 
 SMALL = 1.0
-"""MiB of a copy: the stand-in is as fast as it is told to be."""
+"""MiB of a copy: the stand-in is as fast as it is set to be."""
 
 
 @pytest.fixture(scope="module")

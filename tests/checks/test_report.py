@@ -1,4 +1,4 @@
-"""What a report of `healthd check` is worth to whoever wants a node back in service."""
+"""What a report of `healthd check` is worth to a person who wants a node back in service."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_a_format_that_no_one_knows_is_a_reason_in_the_answer(saved: Path) -> No
 
 @pytest.mark.slow
 def test_a_quick_check_does_not_read_what_has_a_checksum(tmp_path: Path) -> None:
-    """It is for a gang that runs: nobody wants its file server to read a terabyte every few minutes."""
+    """It is for a gang that runs: its file server should not read a terabyte every few minutes."""
     with zipfile.ZipFile(tmp_path / "step_3.pt", "w") as archive:
         archive.writestr("a/data.pkl", b"\x80\x02}.")
         archive.writestr("a/version", b"3\n")

@@ -31,7 +31,7 @@ from tests.fakes import START
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two runs that were begun in folders of their own; nobody is in either of them now."""
+    """Two runs that were begun in folders of their own; no process is in either of them now."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir("/")
     for name in ("llama", "gpt"):

@@ -1,4 +1,4 @@
-"""One object that cannot be read keeps nobody from seeing the others, and is said to be there."""
+"""One object that cannot be read hides none of the others, and is said to be there."""
 
 from __future__ import annotations
 

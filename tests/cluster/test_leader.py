@@ -37,7 +37,7 @@ class Shifted:
 
 
 class Process:
-    """One candidate: it works until it is told to `finish`, and remembers when it began and ended."""
+    """One candidate: it works until it is asked to `finish`, and remembers when it began and ended."""
 
     def __init__(self, name: str, cluster: Cluster, clock: Clock) -> None:
         self.name = name

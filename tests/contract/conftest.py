@@ -31,7 +31,7 @@ CRDS = Path(__file__).parents[2] / "deploy" / "crds.yaml"
 
 @pytest.fixture(scope="module")
 def control_plane_options() -> Options:
-    """Without the controllers that write to nodes: nobody but a test may change an object between two lines of it."""
+    """Without the controllers that write to nodes: only a test may change an object between two lines of it."""
     needed = "garbage-collector-controller,serviceaccount-controller,namespace-controller"
     return Options(controller_manager_flags=(f"--controllers={needed}",))
 

@@ -1,4 +1,4 @@
-"""What is told of a recovery, and on which objects."""
+"""What is reported of a recovery, and on which objects."""
 
 from __future__ import annotations
 

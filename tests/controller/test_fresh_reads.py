@@ -93,7 +93,7 @@ class NoticedGang:
         await self.cluster.patch(Node, node, patch, subresource="status")
 
     async def reboot(self, node: str) -> None:
-        """What nobody has noticed yet."""
+        """What is not noticed yet."""
         await self._boot(node, "boot-2")
 
     async def stop_job(self) -> None:
@@ -304,7 +304,7 @@ async def test_pods_of_others_are_no_members(scenario: NoticedGang) -> None:
     assert [pod.metadata.name for pod in (await scenario.snapshot(recovery)).view.pods] == ["train-0", "train-1"]
 
 
-async def test_a_recovery_that_ended_meanwhile_is_nobodys_any_more(scenario: NoticedGang) -> None:
+async def test_a_recovery_that_ended_meanwhile_belongs_to_no_gang_any_more(scenario: NoticedGang) -> None:
     recovery = await scenario.set_up(Phase.FENCING)
     ended = {"status": {"phase": "Superseded"}}
     await scenario.cluster.patch(Recovery, recovery.metadata.name, ended, namespace="default", subresource="status")

@@ -1,4 +1,4 @@
-"""What is given back when nobody needs it any more, and what is kept for those who do."""
+"""What is given back when it is not needed any more, and what is kept because it is."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_a_spare_whose_claim_a_person_took_away_is_no_node_of_one_gang_alo
 
 
 class WithoutRights:
-    """A cluster that lets nobody read custom objects, as where `deploy/` grants nothing for them."""
+    """A cluster in which no user may read custom objects, as where `deploy/` grants nothing for them."""
 
     def __init__(self, cluster: Any) -> None:
         self._cluster = cluster

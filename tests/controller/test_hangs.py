@@ -57,7 +57,7 @@ class HangingGang(Replicas):
         await self.report(SILENT)
         await self.clock.run_for(timedelta(seconds=30))
 
-    async def told(self, name: str = "train") -> list[str]:
+    async def reported(self, name: str = "train") -> list[str]:
         """The reasons of the Events of the gang that are about hangs, sorted."""
         found = (await self.cluster.list(Occurrence)).items
         return sorted(e.reason for e in found if e.involved_object.name == name and e.reason.startswith("GangHang"))
@@ -78,17 +78,17 @@ async def scenario() -> AsyncIterator[HangingGang]:
 async def test_a_new_leader_does_not_tell_a_hang_again_and_tells_its_end(scenario: HangingGang) -> None:
     await scenario.lead("a")
     await scenario.hang()
-    assert await scenario.told() == ["GangHangs"]
+    assert await scenario.reported() == ["GangHangs"]
 
     await scenario.start("b")
     await scenario.stop("a")
     await scenario.until(lambda: scenario.is_led_by("b"))
     await scenario.clock.run_for(timedelta(seconds=30))
-    assert await scenario.told() == ["GangHangs"]
+    assert await scenario.reported() == ["GangHangs"]
 
     await scenario.report(WORKING)
     await scenario.clock.run_for(timedelta(seconds=30))
-    assert await scenario.told() == ["GangHangOver", "GangHangs"]
+    assert await scenario.reported() == ["GangHangOver", "GangHangs"]
 
 
 async def test_the_person_on_call_gets_one_message_under_one_key_until_it_is_over(scenario: HangingGang) -> None:
@@ -115,14 +115,14 @@ async def test_a_refused_record_is_reported_once_all_the_same(scenario: HangingG
     await scenario.clock.run_for(timedelta(seconds=30))
 
     assert await scenario.silence() is None
-    assert await scenario.told() == ["GangHangs"]
+    assert await scenario.reported() == ["GangHangs"]
 
     scenario.links["a"].refused.clear()
     await scenario.renew()
     await scenario.clock.run_for(TRY_AGAIN)
 
     assert await scenario.silence() is not None, "alerts come from it"
-    assert await scenario.told() == ["GangHangs"]
+    assert await scenario.reported() == ["GangHangs"]
 
 
 async def test_an_unreadable_annotation_makes_the_gang_invalid_and_nothing_is_recorded(scenario: HangingGang) -> None:
@@ -142,10 +142,10 @@ async def test_an_unreadable_record_is_written_anew(scenario: HangingGang, text:
     await scenario.hang()
 
     assert await scenario.silence() is not None
-    assert await scenario.told() == ["GangHangs"]
+    assert await scenario.reported() == ["GangHangs"]
 
 
-async def test_a_record_that_its_owner_made_up_alerts_nobody(scenario: HangingGang) -> None:
+async def test_a_record_that_its_owner_made_up_alerts_no_one(scenario: HangingGang) -> None:
     sink = FakeSink()
     config = Config(alerts=AlertsPolicy(sinks=(a_sink_policy(sink.name),)))
     await scenario.clock.run_for(timedelta(hours=1))

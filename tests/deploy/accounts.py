@@ -55,7 +55,7 @@ def bind_controller(control_plane: ControlPlane) -> str:
 
 
 def answer(control_plane: ControlPlane, token: str, request: Request) -> tuple[int, str]:
-    """The status and the message of the API server's answer to whoever has *token*."""
+    """The status and the message of the API server's answer to the user of *token*."""
     method, path, body = request
     patch = "application/json-patch+json" if isinstance(body, list) else "application/merge-patch+json"
     text = json.dumps(body) if body is not None else None
@@ -77,7 +77,7 @@ def refuser(message: str) -> str:
 
 @asynccontextmanager
 async def as_holder_of(control_plane: ControlPlane, token: str) -> AsyncIterator[RemoteCluster]:
-    """The cluster, as whoever has *token*."""
+    """The cluster, as the user of *token*."""
     tls = ssl.create_default_context(cafile=str(control_plane.authority))
     access = Access(url=control_plane.url, source="a test", authorization=f"Bearer {token}", tls=tls)
     async with connect(FixedConnection(access), clock=SystemClock(), jitter=random.random) as cluster:

@@ -76,7 +76,7 @@ def made(installed: ControlPlane, namespace: str, **parts: Any) -> Json:
         pods.append(create(installed, namespace, **parts))
         return gets_hint(pods[-1])
 
-    wait_until("a pod that is told its attempt", reported, limit=30)
+    wait_until("a pod that knows its attempt", reported, limit=30)
     return pods[-1]
 
 

@@ -2,7 +2,7 @@
 Whom the admission policies reach, read from the manifests: healthd's accounts, and pods of gangs that asked for it.
 
 The API server looks for parameters before it asks any condition, and for labels before that. So a parameter that is
-missing can hold up every request whose object has the labels, whoever makes it.
+missing can hold up every request whose object has the labels, whichever client makes it.
 """
 
 from __future__ import annotations

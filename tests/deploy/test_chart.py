@@ -271,7 +271,7 @@ def test_a_name_that_is_none_is_refused_with_its_place(helm_4: Helm, text: str) 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a component that is none": ({"components": ["monitorin"]}, r'no component "monitorin"; there are .*monitoring'),
     "a component outside": ({"components": ["../verifier-image"]}, r'components: there is no component "\.\./verif'),
-    "a page that asks nobody": (
+    "a page that asks for no login": (
         {"page": {"enabled": True}, "config": {"web": {"access": "local"}}},
         r"config\.web\.access.*set token or proxy",
     ),

@@ -81,6 +81,6 @@ def test_an_image_that_the_role_does_not_name_is_reported(
 
     installed.api.patch(ROLE, {"rules": other})
     expected = f"the controller may not run {image} to verify pvc://runs/x"
-    wait_until("it is told", lambda: expected in said(installed, namespace, capsys), limit=30)
+    wait_until("it is said", lambda: expected in said(installed, namespace, capsys), limit=30)
     installed.api.patch(ROLE, {"rules": rules})
     wait_until("it is not", lambda: expected not in said(installed, namespace, capsys), limit=30)

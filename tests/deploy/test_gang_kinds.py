@@ -1,4 +1,4 @@
-"""Pods that real controllers make for a gang are told where to resume, and run where they should."""
+"""Pods that real controllers make for a gang know where to resume, and run where they should."""
 
 from __future__ import annotations
 

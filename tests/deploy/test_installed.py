@@ -90,7 +90,7 @@ async def recover_a_job(installed: ControlPlane, namespace: str, simulated_nodes
 
 
 def reported(installed: ControlPlane, namespace: str) -> set[str]:
-    """The kinds of objects that healthd told events about."""
+    """The kinds of objects that healthd made events about."""
     events = installed.api.get(f"/api/v1/namespaces/{namespace}/events")["items"]
     return {one["involvedObject"]["kind"] for one in events if "healthd" in one["source"].get("component", "")}
 

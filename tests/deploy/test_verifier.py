@@ -1,4 +1,4 @@
-"""A gang on a claim, with the rights and policies that are shipped: one verifier pod, whoever leads."""
+"""A gang on a claim, with the rights and policies that are shipped: one verifier pod, whichever controller leads."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_a_running_gang_has_an_event_about_what_is_wrong_with_its_saving(
         )
         runs = asyncio.create_task(daemon.run())
         events = f"/api/v1/namespaces/{namespace}/events?fieldSelector=reason=CheckpointRefused"
-        await until("it is told", lambda: installed.api.get(events)["items"])
+        await until("it is reported", lambda: installed.api.get(events)["items"])
         chart = await read_chart(cluster, parse_target("job/llama", namespace))
         gang = await gang_named(cluster, "job/llama", namespace)
         daemon.stop()

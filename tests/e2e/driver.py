@@ -99,7 +99,7 @@ class HealthdProcess:
         raise AssertionError(f"healthd ended without saying {event} {fields}: {self.log}")
 
     async def tells(self, words: str) -> str:
-        """The next line for people with these *words* in it, once it is told."""
+        """The next line for people with these *words* in it, once it is printed."""
         seen = len(self.other)
         with self._patiently(words):
             async with asyncio.timeout(PATIENCE):

@@ -72,7 +72,7 @@ async def test_a_first_run_begins_at_the_newest_checkpoint_that_loads(run_folder
 
 
 async def test_a_rank_that_dies_behind_a_pipe_is_reported(run_folder: RunFolder) -> None:
-    """Exit code 0 is all that the shell tells; that nothing was saved is told, and what hides how it ended."""
+    """Exit code 0 is all that the shell tells; that nothing was saved is said, and what hides how it ended."""
     async with run_folder.life(command=["sh", "-c", "sh -c 'kill -9 $$' | tee log"]) as life:
         await life.says("command.hides_exit_code", level="warning", by="| tee")
         completed = await life.says("run.completed", level="warning", at="step 0")
@@ -112,7 +112,7 @@ async def test_output_of_any_kind_is_kept_as_it_came(run_folder: RunFolder) -> N
 
 
 async def test_nothing_is_left_in_the_environment_for_the_next_level(run_folder: RunFolder) -> None:
-    """healthd may run under healthd: what one rank was told is not for the ranks below it."""
+    """healthd may run under healthd: what one rank got is not for the ranks below it."""
     reported = {"HEALTHD_RESUME_FROM": "/elsewhere", "HEALTHD_ATTEMPT": "5", "RANK": "9"}
     async with run_folder.life(
         command=["sh", "-c", 'echo "$RANK $HEALTHD_ATTEMPT $HEALTHD_RESUME_FROM."'], environ=reported

@@ -92,7 +92,7 @@ async def test_without_permission_to_read_the_log_the_message_says_how_to_allow_
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on now."""
+    """A TCP port without a listener now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

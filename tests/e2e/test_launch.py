@@ -1,4 +1,4 @@
-"""What each rank is told, by the real program: the contract that trainers know from torchrun."""
+"""What each rank gets, by the real program: the contract that trainers know from torchrun."""
 
 from __future__ import annotations
 

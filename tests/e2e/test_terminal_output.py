@@ -27,7 +27,7 @@ def jargon_in(text: str) -> list[str]:
 
 
 def documented() -> set[str]:
-    """The facts that `docs/run.md` promises to those who are told."""
+    """The facts that `docs/run.md` promises to targets of `--notify`."""
     return set(re.findall(r"\| `HEALTHD_\w+` \| `(\w+)`", (ROOT / "docs" / "run.md").read_text()))
 
 

@@ -358,7 +358,7 @@ async def test_checkpoints_that_vanish_soon_after_the_first_save_hold_the_run(ru
 
 
 async def test_a_folder_of_checkpoints_that_vanishes_empty_holds_the_run(run_folder: RunFolder, tmp_path: Path) -> None:
-    """Nothing was saved yet, or all of it in the second in which it vanished: nobody can tell."""
+    """Nothing was saved yet, or all of it in the second in which it vanished: nothing shows which."""
     run_folder.checkpoints.mkdir()
     async with run_folder.life(command=script(WORKERS, tmp_path)) as life:
         await run_folder.all_wait(life, 0)

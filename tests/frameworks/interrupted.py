@@ -11,7 +11,7 @@ saves some steps, each with other values, the way its framework does it. The kin
 - `unnamed`: what the library renames into place at the end still has its temporary name
 - `power`: files of the newest step end early or have pages of zeros, as after a loss of power when nothing was flushed
 
-After each, every step is verified and loaded. Told are those that healthd calls good and that the library does not
+After each, every step is verified and loaded. Reported are those that healthd calls good and that the library does not
 load, or loads with the values of another step; and the saves that healthd refuses though they load: work lost.
 """
 

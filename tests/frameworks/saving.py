@@ -189,7 +189,7 @@ def fresh(name: str) -> Path:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody has."""
+    """A port of this machine that is free."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]

@@ -129,7 +129,7 @@ def why_wrong(example: Example, folder: Path, way: Callable) -> str:
         changed = asyncio.run(way(example, stage))
     first, *reported = resumed_from(stage)
     if first != "-" or reported[:-1] != [changed] * 2 or reported[-1] in ("-", changed):
-        return f"it was told {[first, *reported]}, where {changed} does not load"
+        return f"it was said {[first, *reported]}, where {changed} does not load"
     if not are_equal(folder.parent / "undisturbed/weights.pt", folder / "weights.pt"):
         return "other weights than undisturbed"
     return ""

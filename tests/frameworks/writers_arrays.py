@@ -285,7 +285,7 @@ def _keras_assign(model, step: int) -> None:
 
 
 def save_keras(run: Run, *, pattern: str, weights: bool = False) -> None:
-    """`ModelCheckpoint`, told of the ends of epochs as `fit` does."""
+    """`ModelCheckpoint`, called at the ends of epochs as `fit` does."""
     import keras
 
     keeper = keras.callbacks.ModelCheckpoint(run.root / pattern, save_weights_only=weights)

@@ -585,7 +585,7 @@ def load_lightning(path: Path, step: int) -> None:
 
 
 def save_universal(run: Run) -> None:
-    """ZeRO 2, and of each step what `ds_to_universal` makes of it; told is the making."""
+    """ZeRO 2, and of each step what `ds_to_universal` makes of it; reported is the making."""
     import torch.distributed as dist
 
     set_ranks(run)

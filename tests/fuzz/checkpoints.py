@@ -1,5 +1,5 @@
 """
-Checkpoints that nobody wrote: `python -m tests.fuzz.checkpoints --cases 100000 --seed 1`.
+Checkpoints that no program wrote: `python -m tests.fuzz.checkpoints --cases 100000 --seed 1`.
 
 One file of a real checkpoint, or of one made here, is cut, spliced, repeated and soiled, and its lengths are set to the
 absurd; where a checksum would hide that, beneath the checksum. Each is verified at both levels by a process that has
@@ -203,7 +203,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.checkpoints", description=__doc__)
     parser.add_argument("--cases", type=int, default=10_000, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
-    parser.add_argument("--only", type=int, metavar="N", help="this case alone, which stays where it is told")
+    parser.add_argument("--only", type=int, metavar="N", help="this case alone, which stays in its folder")
     args = parser.parse_args()
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="healthd-fuzz-"))

@@ -1,5 +1,5 @@
 """
-Kernel lines that nobody thought of: `python -m tests.fuzz.klog --lines 1000000 --seed 1`.
+Kernel lines that no test lists: `python -m tests.fuzz.klog --lines 1000000 --seed 1`.
 
 Real messages under all kinds of prefixes are cut, spliced, repeated and soiled; others are made of random words, and
 others the kernel writes about a process that chose its name and its file's. For each line: nothing is raised, no Xid is

@@ -55,7 +55,7 @@ class Request:
 
 
 Watcher = Callable[[Moment, Request], None]
-"""Told of every write. May close the proxy: then what is coming does not arrive, and what is done is not answered."""
+"""Called for every write. May close the proxy: then what comes does not arrive, and what is done is not answered."""
 
 
 class ApiProxy:

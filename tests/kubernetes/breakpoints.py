@@ -17,11 +17,11 @@ class When(StrEnum):
     """Where in a phase."""
 
     RECORDED = "on record"
-    """The phase has been written, and whoever wrote it does not know."""
+    """The phase has been written, and its writer does not know."""
     ACTING = "acting"
     """The act with this number is on its way, and has not arrived."""
     ACTED = "acted"
-    """So many acts of the phase have taken effect, and whoever did them does not know of the last one."""
+    """So many acts of the phase have taken effect, and their author does not know of the last one."""
     LEAVING = "before the next"
     """All is done, and the next phase is not written."""
 
@@ -44,7 +44,7 @@ class Breakpoint:
     """
     Follows the recovery of one namespace through the writes of all *replicas*, and calls *then* once, at *point*.
 
-    It is told which replica made the write. Whatever *then* does to its proxy counts for this very write.
+    It gets the replica that made the write. Whatever *then* does to its proxy counts for this very write.
     """
 
     def __init__(self, replicas: Replicas, namespace: str, point: Point, then: Callable[[Replica], None]) -> None:

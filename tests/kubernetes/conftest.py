@@ -71,7 +71,7 @@ async def scenario(
     remote: RemoteCluster, kubernetes: ControlPlane, simulated: SimulatedNodes
 ) -> AsyncIterator[Scenario]:
     """Where one gang plays."""
-    configure(LogFormat.JSON, LogLevel.ERROR, io.StringIO())  # the agents in this process tell nobody
+    configure(LogFormat.JSON, LogLevel.ERROR, io.StringIO())  # the agents in this process report nothing
     async with a_scenario(remote, kubernetes, simulated) as scenario:
         yield scenario
 

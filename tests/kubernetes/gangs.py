@@ -86,7 +86,7 @@ def with_launcher(pod: Mapping[str, Any], notes: Mapping[str, str], members: int
 
 
 def plain_pods(pod: Mapping[str, Any], notes: Mapping[str, str], members: int) -> list[Manifest]:
-    """Pods that a script makes, and nobody else makes again."""
+    """Pods that a script makes, and nothing else makes again."""
     one = template(pod)
     meta = {"labels": GANG, "annotations": {**ENABLED, **notes}}
     names = [f"{NAME}-{index}" for index in range(members)]

@@ -1,5 +1,5 @@
 """
-The lives of a gang's ranks, as the pods of its namespace told them: when each began, and that no two overlapped.
+The lives of a gang's ranks, as the pods of its namespace showed them: when each began, and that no two overlapped.
 
 A pod lives from when a kubelet may start it, which is when it has a node, until its kubelet calls it ended. A pod whose
 object goes without that word has *vanished*: its end is somebody else's to prove.
@@ -14,7 +14,7 @@ from healthd.core.recovery.members import attempt_of, index_of, is_terminal
 
 
 class Ranks:
-    """Told of every state of every pod."""
+    """Called for every state of every pod."""
 
     def __init__(self) -> None:
         self.lives: dict[str, list[str]] = defaultdict(list)

@@ -29,7 +29,7 @@ CONFIG: Mapping[str, Any] = {
     },
     "log": {"format": "json", "level": "info"},
 }
-"""What a controller of a test is told unless it says otherwise: to lose no time, and to restart however much breaks."""
+"""The configuration of a controller unless a test says otherwise: no time is lost, and it restarts whatever breaks."""
 _TAIL = 60
 
 
@@ -43,7 +43,7 @@ class Replica:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, control_plane: ControlPlane, token: str, config: Path, server: str) -> None:
-        """Run it as whoever has *token*, with the API server at the URL *server*."""
+        """Run it as the user of *token*, with the API server at the URL *server*."""
         kubeconfig = self.log.with_suffix(".kubeconfig")
         control_plane.write_kubeconfig(kubeconfig, token, server=server)
         command = [sys.executable, "-m", "healthd.cli.main", "controller"]
@@ -171,7 +171,7 @@ class Replicas:
 
 @asynccontextmanager
 async def replicas_of(control_plane: ControlPlane, token: str, folder: Path) -> AsyncIterator[Replicas]:
-    """None to begin with; all end with the block. Each acts as whoever has *token*."""
+    """None to begin with; all end with the block. Each acts as the user of *token*."""
     async with AsyncExitStack() as stack:
         replicas = Replicas(control_plane, token, folder, stack)
         try:

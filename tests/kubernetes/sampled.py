@@ -1,4 +1,4 @@
-"""Which of many scenarios are told: every day some of each, and all with `HEALTHD_ALL_SCENARIOS=1`."""
+"""Which of many scenarios are played: every day some of each, and all with `HEALTHD_ALL_SCENARIOS=1`."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class Scenario:
         self.agents[node].hear(FALLEN_OFF)
 
     def kill_kubelet(self, node: str) -> None:
-        """Its containers run on, and nobody says what becomes of them."""
+        """Its containers run on, and nothing says what becomes of them."""
         self.dead_kubelets.add(node)
         self.simulated.kill_kubelet(node)
 
@@ -247,7 +247,7 @@ class Scenario:
         return name in self._health and self._health[name].status.verdict is Verdict.UNHEALTHY
 
     async def until(self, what: str, holds: Callable[[], object], *, limit: float = LIMIT) -> None:
-        """Return when it is seen. Raises AssertionError, with all that can be told, after *limit* seconds."""
+        """Return when it is seen. Raises AssertionError, with all that is known, after *limit* seconds."""
         try:
             async with asyncio.timeout(limit):
                 while not holds():
@@ -257,7 +257,7 @@ class Scenario:
             raise AssertionError(f"waited {limit:g} s for {what}") from None
 
     async def until_running(self, attempt: int, count: int | None = None) -> list[Pod]:
-        """The members of an attempt, when all of them run and nobody else lives."""
+        """The members of an attempt, when all of them run and no other lives."""
         count = MEMBERS + self.gang.beside if count is None else count
 
         def whole() -> bool:

@@ -1,4 +1,4 @@
-"""Nodes that somebody else calls bad, and pods whose end nobody says: nothing starts before there is proof."""
+"""Nodes that somebody else calls bad, and pods whose end is not reported: nothing starts before there is proof."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def recovered_once(scenario: Scenario, bad: str) -> None:
 
 
 async def stopped_but_for(scenario: Scenario, bad: str) -> None:
-    """All members have ended but the one on the *bad* node, where nobody says anything."""
+    """All members have ended but the one on the *bad* node, where nothing is reported."""
 
     def alone() -> bool:
         return [pod.spec.node_name for pod in scenario.living()] == [bad]

@@ -92,7 +92,7 @@ def accelerators(scenario: Scenario, name: str) -> tuple[str, str]:
 
 
 def environment(pod: dict[str, Any]) -> dict[str, str]:
-    """What healthd told a pod in its environment."""
+    """What healthd put into the environment of a pod."""
     env = pod["spec"]["containers"][0].get("env", [])
     return {each["name"]: each["value"] for each in env if each["name"].startswith("HEALTHD_")}
 

@@ -107,7 +107,7 @@ def foreign_token(control_plane: ControlPlane, token: str, folder: Path) -> str:
     return signed(str(key), token, {})
 
 
-async def test_without_the_component_nobody_sees_anything_and_the_page_says_why(
+async def test_without_the_component_no_viewer_sees_anything_and_the_page_says_why(
     scenario: Scenario, replicas: Replicas, viewers: Viewers, kubernetes: ControlPlane
 ) -> None:
     await a_gang_in(scenario)

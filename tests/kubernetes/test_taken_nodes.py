@@ -1,4 +1,4 @@
-"""Pods of others take a node of a gang while it is stopped: nobody holds it then."""
+"""Pods of others take a node of a gang while it is stopped: nothing holds it then."""
 
 from __future__ import annotations
 

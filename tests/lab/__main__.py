@@ -115,7 +115,7 @@ def _down(options: argparse.Namespace) -> int:
 
 
 def _standing() -> list[Path]:
-    """The directories of labs that were told to stay and have something running."""
+    """The directories of labs that were asked to stay and have something running."""
     control_plane.sweep()
     found = [each for each in control_plane.home().iterdir() if (each / STATE).exists()]
     return [each for each in found if is_abandoned(each / STATE, kept=True) and running(each / STATE)]

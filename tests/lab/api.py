@@ -68,7 +68,7 @@ class Api:
         """The status and the bytes of an answer, whatever they are."""
         try:
             return self._ask(method, path, body, {**self._headers, **(headers or {})})
-        except _CLOSED:  # the server closes connections that nobody used for a while
+        except _CLOSED:  # the server closes connections that were not used for a while
             return self._ask(method, path, body, {**self._headers, **(headers or {})})
 
     def _ask(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> tuple[int, bytes]:

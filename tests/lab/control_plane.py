@@ -50,7 +50,7 @@ class Options:
     throttling: bool = False
     """Priority and fairness, and a limit of requests in flight, as a real API server has them."""
     node_grace_seconds: int = _DAY
-    """Silence after which a node is NotReady. Simulated nodes renew no leases unless told to, hence a day."""
+    """Silence after which a node is NotReady. Simulated nodes renew no leases unless asked to, hence a day."""
     users: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Names and groups that `identity` can answer a token for, beside the usual ones."""
     nodes: tuple[str, ...] = ("real-1", "real-2", "real-3")
@@ -194,13 +194,13 @@ class ControlPlane:
         return str(made["status"]["token"])
 
     def api_as(self, token: str) -> Api:
-        """The few calls of the lab, as whoever has *token*."""
+        """The few calls of the lab, as the user of *token*."""
         if token not in self._apis:
             self._apis[token] = Api(host="127.0.0.1", port=self.port, authority=str(self.authority), token=token)
         return self._apis[token]
 
     def write_kubeconfig(self, path: Path, token: str, *, server: str = "") -> Path:
-        """A kubeconfig for whoever has *token*; *server* where 127.0.0.1 is not the way to the API server."""
+        """A kubeconfig for the user of *token*; *server* where 127.0.0.1 is not the way to the API server."""
         authority = base64.b64encode(self.authority.read_bytes()).decode()
         config = {
             "apiVersion": "v1",
@@ -316,7 +316,7 @@ def sweep(at: Path | None = None, *, kept: bool = False) -> list[str]:
     """
     Remove what crashed labs left: their processes and directories; answers the names of the programs that still ran.
 
-    Those that were told to stay are removed only with *kept*.
+    Those that were asked to stay are removed only with *kept*.
     """
     ended = []
     for directory in (at or home()).iterdir():

@@ -158,7 +158,7 @@ def started_at(pid: int) -> str | None:
 
 
 def remember(path: Path, programs: Sequence[Program], *, owner: int | None) -> None:
-    """Write down which processes belong together, and who looks after them (None: nobody, they stay)."""
+    """Write down which processes belong together, and who looks after them (None: no process, they stay)."""
     pids = {program.name: program.pid for program in programs if program.pid}
     known = {name: [pid, started_at(pid)] for name, pid in pids.items()}
     state = {"owner": [owner, started_at(owner)] if owner else None, "programs": known}
@@ -169,7 +169,7 @@ def remember(path: Path, programs: Sequence[Program], *, owner: int | None) -> N
 
 def is_abandoned(path: Path, *, kept: bool) -> bool:
     """
-    True when nobody looks after these programs any more; what was told to stay counts as abandoned only with *kept*.
+    True when no process looks after these programs any more; what was asked to stay is abandoned only with *kept*.
 
     *path* lies in a directory whose name begins with the number of the process that made it.
     """

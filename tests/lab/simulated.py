@@ -27,7 +27,7 @@ GPUS = "nvidia.com/gpu"
 EXIT = "lab.healthd.dev/exit"
 
 _MINE = "lab.healthd.dev/kubelet"
-"""A label, not an annotation: only then kwok is told, by the API server, when a node is no longer its own."""
+"""A label, not an annotation: only then the API server tells kwok when a node is no longer its own."""
 _STAGES = Path(__file__).parent / "stages.yaml"
 _IN_FLIGHT = 16
 _ZONES = 4

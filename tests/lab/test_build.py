@@ -1,5 +1,5 @@
 """
-Programs are built anew when what they are made from changes, and who cannot build is told what would help.
+Programs are built anew when what they are made from changes, and one that cannot build reads what would help.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a rank is told by its environment."""
+"""What a rank knows by its environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person is told when a source is closed."""
+"""What a person reads when a source is closed."""
 
 from __future__ import annotations
 

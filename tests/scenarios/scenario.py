@@ -1,7 +1,7 @@
 """
 A stage for scenarios: real agents, controller and Job controller on an embedded cluster in memory, simulated machines.
 
-The clock stands still until a scenario turns it. Whoever looks at the cluster looks when something changed or when it
+The clock stands still until a scenario turns it. What looks at the cluster looks when something changed or when it
 asked to be woken, as the real loops do: the clock jumps from one due time to the next, so an hour passes quickly. The
 invariants of the simulation hold here too.
 """
@@ -210,7 +210,7 @@ class Scenario:
         self.machines.all[node].kubelet_dead_since = None
 
     def suspend(self) -> None:
-        """The user stops the gang, and takes away the mark of whoever had stopped it."""
+        """The user stops the gang, and takes away the mark of what had stopped it."""
         self.watchdog.stopped_by_user.add("train")
         self.patch_job({"metadata": {"annotations": {"healthd.dev/stopped-by": None}}, "spec": {"suspend": True}})
 

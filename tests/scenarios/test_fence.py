@@ -36,7 +36,7 @@ async def test_a_pod_that_was_only_called_failed_holds_the_gang() -> None:
 
 
 async def a_dead_machine(scenario: Scenario) -> None:
-    """The kubelet of node-1 dies, and then its GPU: nobody will ever say that its pod ended."""
+    """The kubelet of node-1 dies, and then its GPU: nothing will ever say that its pod ended."""
     await scenario.run_for(minutes=2)
     scenario.kill_kubelet("node-1")
     scenario.fault("node-1")

@@ -1,4 +1,4 @@
-"""All ranks of a gang fall silent, as their agents report: it is told, or restarted, and never by a guess."""
+"""All ranks of a gang fall silent, as their agents report: it is reported, or restarted, and never by a guess."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ WORKING, SILENT, WAITING = MemberState.WORKING, MemberState.SILENT, MemberState.
 
 
 class Silent(Scenario):
-    """A gang whose agents report what its ranks do. *told* are the Events of its root."""
+    """A gang whose agents report what its ranks do. *reported* are the Events of its root."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.told: list[tuple[str, str]] = []
+        self.reported: list[tuple[str, str]] = []
         self.activities: dict[str, dict[str, Any]] = {}
         """What quiet pods do, by node, where the agent says it."""
         self.worked: float | None = 36000.0
@@ -40,7 +40,7 @@ class Silent(Scenario):
 
     def _announce(self, about: ObjectReference, kind: str, reason: str, message: str) -> None:
         if about.kind == "Job" and reason.startswith("GangHang"):
-            self.told.append((reason, message))
+            self.reported.append((reason, message))
 
     def report(self, *states: MemberState, since: timedelta = timedelta(0)) -> None:
         """The agents of all ranks publish these states; ranks that do not work stopped *since* ago."""
@@ -66,21 +66,21 @@ class Silent(Scenario):
         await self.run_for(seconds=20)
 
 
-async def test_a_hang_is_told_once_and_not_restarted() -> None:
+async def test_a_hang_is_reported_once_and_not_restarted() -> None:
     scenario = Silent()
     await scenario.run_for(minutes=5)
     await scenario.hang(SILENT, WAITING)
     await scenario.run_for(minutes=3)
 
-    (told,) = scenario.told
-    assert told[0] == "GangHangs"
-    assert "the gang's own rhythm allows 12 s: rank 0 sleeps; rank 1 uses a processor and does nothing else" in told[1]
-    assert "healthd does nothing about it (hang.silence is tell), but for a restart after 600 s" in told[1]
+    ((reason, why),) = scenario.reported
+    assert reason == "GangHangs"
+    assert "the gang's own rhythm allows 12 s: rank 0 sleeps; rank 1 uses a processor and does nothing else" in why
+    assert "healthd does nothing about it (hang.silence is tell), but for a restart after 600 s" in why
     assert scenario.recoveries() == []
     assert scenario.root.silence is not None
 
 
-async def test_the_end_of_a_hang_is_told_once() -> None:
+async def test_the_end_of_a_hang_is_reported_once() -> None:
     scenario = Silent()
     await scenario.run_for(minutes=5)
     await scenario.hang()
@@ -88,7 +88,7 @@ async def test_the_end_of_a_hang_is_told_once() -> None:
     scenario.report(WORKING, WORKING)
     await scenario.run_for(minutes=3)
 
-    assert [reason for reason, _ in scenario.told] == ["GangHangs", "GangHangOver"]
+    assert [reason for reason, _ in scenario.reported] == ["GangHangs", "GangHangOver"]
     assert scenario.root.silence is not None
     assert scenario.root.silence.ended_at is not None
 
@@ -100,7 +100,7 @@ async def test_another_controller_does_not_tell_it_again() -> None:
     scenario.start_controller()
     await scenario.run_for(minutes=1)
 
-    assert [reason for reason, _ in scenario.told] == ["GangHangs"]
+    assert [reason for reason, _ in scenario.reported] == ["GangHangs"]
 
 
 async def test_two_controllers_at_once_tell_it_once() -> None:
@@ -109,7 +109,7 @@ async def test_two_controllers_at_once_tell_it_once() -> None:
     await scenario.run_for(minutes=5)
     await scenario.hang()
 
-    assert [reason for reason, _ in scenario.told] == ["GangHangs"]
+    assert [reason for reason, _ in scenario.reported] == ["GangHangs"]
 
 
 async def test_agents_that_are_restarted_end_no_hang() -> None:
@@ -120,7 +120,7 @@ async def test_agents_that_are_restarted_end_no_hang() -> None:
         scenario.publish(node, [])
     await scenario.run_for(minutes=1)
 
-    assert [reason for reason, _ in scenario.told] == ["GangHangs"]
+    assert [reason for reason, _ in scenario.reported] == ["GangHangs"]
     assert scenario.root.silence is not None
     assert scenario.root.silence.ended_at is None
 
@@ -136,7 +136,7 @@ async def test_a_gang_that_hangs_is_restarted_on_request_long_before_its_checkpo
     assert recovery.spec.cause.kind is CauseKind.HANG
     assert recovery.spec.cause.message.startswith("no rank has worked for")
     assert recovery.spec.cause.at - stalled_at < timedelta(seconds=60)
-    assert [reason for reason, _ in scenario.told] == ["GangHangs", "GangHangOver"]
+    assert [reason for reason, _ in scenario.reported] == ["GangHangs", "GangHangOver"]
     assert len(scenario.recoveries()) == 1
     assert scenario.quarantined() == []
 
@@ -175,7 +175,7 @@ async def test_the_owner_of_a_gang_chooses_by_an_annotation(
     await scenario.run_for(seconds=30)
 
     assert bool(scenario.recoveries()) is restarts
-    assert bool(scenario.told) is (annotation != "ignore")
+    assert bool(scenario.reported) is (annotation != "ignore")
 
 
 async def test_a_gang_that_has_not_saved_a_few_times_is_not_restarted() -> None:
@@ -184,7 +184,7 @@ async def test_a_gang_that_has_not_saved_a_few_times_is_not_restarted() -> None:
     await scenario.hang()
     await scenario.run_for(minutes=1)
 
-    ((_, why),) = scenario.told
+    ((_, why),) = scenario.reported
     assert why.endswith("it is restarted once its usual pauses are known: when 4 of its saves have been seen")
     assert scenario.recoveries() == []
 
@@ -198,7 +198,7 @@ async def test_a_gang_with_quiet_members_is_left_alone(states: tuple[MemberState
         scenario.report(*states, since=timedelta(seconds=40))
         await scenario.run_for(seconds=30)
 
-    assert scenario.told == []
+    assert scenario.reported == []
     assert scenario.recoveries() == []
 
 
@@ -209,7 +209,7 @@ async def test_a_gang_that_saves_is_not_restarted_for_reports_of_agents_that_hav
     await scenario.run_for(seconds=60)
 
     assert scenario.recoveries() == []
-    assert scenario.told == []
+    assert scenario.reported == []
 
 
 POLLS, WAITS_FOR_ITS_DISK = {"cpu": 1.0, "ioWait": 0.0}, {"cpu": 0.002, "ioWait": 0.8}
@@ -227,7 +227,7 @@ async def hung_on(node: str, **options: Any) -> Silent:
 async def test_the_event_names_the_rank_that_holds_up_the_others() -> None:
     scenario = await hung_on("node-2")
 
-    ((_, why),) = scenario.told
+    ((_, why),) = scenario.reported
     assert (
         "; rank 2 on node-2 holds up the others (68% sure): its process is in the kernel and cannot be interrupted, "
         "in io_schedule; healthd does nothing about it"
@@ -256,7 +256,7 @@ async def test_a_node_that_is_suspected_again_is_named_so() -> None:
     await scenario.run_for(minutes=5)
     await scenario.hang(WAITING, WAITING, SILENT, WAITING)
 
-    why = scenario.told[-1][1]
+    why = scenario.reported[-1][1]
     assert "; suspected before in hangs that led to a restart: node-2 (1 time); `healthd check` it; it is " in why
 
 

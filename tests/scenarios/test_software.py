@@ -47,7 +47,7 @@ async def test_a_dying_gpu_that_takes_a_rank_with_it_is_no_fault_of_the_software
 
 
 class AllTold:
-    """Witnesses who have always told what they saw."""
+    """Witnesses that have always reported what they saw."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -95,7 +95,7 @@ def _pods_of(sim: Simulation, job: Job) -> list[Pod]:
 
 def _is_kept_out(sim: Simulation, pod: Pod) -> bool:
     """
-    It waits for the node that it was told to run on, and the scheduler has given that to another gang: or to a member
+    It waits for the node that it was to run on, and the scheduler has given that to another gang: or to a member
     of its own, and a person deleted the recovery that would have claimed a spare for it. Or the node is a spare again,
     as no member needed it for a while: its user has made the gang larger since.
     """

@@ -29,7 +29,7 @@ from healthd.core.diagnosis.signals.rule import (
 NOTHING = timedelta(0)
 DOUBT = timedelta(minutes=2)
 ALL_ONES = {2**32 - 1, 2**64 - 1}
-"""No reading at all: nobody counts so far."""
+"""No reading at all: nothing is counted so far."""
 Place = tuple[str, str, str]
 """Name, device, part."""
 
@@ -140,7 +140,7 @@ Histories = Mapping[Place, ReadingHistory]
 
 @dataclass
 class SourceHistory:
-    """All that one source told. *ahead* is by how much its time is later than the clock, which was set back."""
+    """All that one source reported. *ahead* is by how much its time is later than the clock, which was set back."""
 
     now: datetime
     ahead: timedelta = NOTHING
@@ -207,7 +207,7 @@ class ExpectedFindings:
         return history.value if history else None
 
     def settle(self, at: datetime, noticed: datetime) -> None:
-        """Somebody repaired the node at *at*. What was told at a time that is still to come was told before."""
+        """Somebody repaired the node at *at*. What was reported at a time that is still to come was reported before."""
         for source_history in self._sources.values():
             is_ahead = source_history.now - source_history.ahead > noticed + timedelta(minutes=1)
             for history in source_history.histories.values():
@@ -216,7 +216,7 @@ class ExpectedFindings:
                 )
 
     def forget(self, noticed: datetime) -> None:
-        """Somebody notices at *noticed* that the node was repaired. All was told before, whatever its stamp is."""
+        """Somebody notices at *noticed* that the node was repaired. All was reported before, whatever its stamp is."""
         for source_history in self._sources.values():
             until = max(noticed + source_history.ahead, source_history.now)
             for history in source_history.histories.values():
@@ -273,7 +273,7 @@ def _judge(rule: Rule, is_bad: bool | None, history: ReadingHistory, now: dateti
     side.seen = now
 
 
-# Whether a reading is bad by a test; None where nobody can say.
+# Whether a reading is bad by a test; None where it is not known.
 
 
 def _is(test: Is, _: Place, __: Histories, history: ReadingHistory, ___: datetime) -> bool:

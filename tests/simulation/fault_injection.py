@@ -141,7 +141,7 @@ def delete_gang(sim: Simulation) -> None:
 
 
 def cordon(sim: Simulation) -> None:
-    """A person cordons a node. On one that is cordoned or quarantined already nobody could tell later that he did."""
+    """A person cordons a node. On one that is cordoned or quarantined already nothing would show that later."""
     name = _some_node(sim)
     node = at_once(sim.ground_truth.get(Node, name))
     if not node.spec.unschedulable and ANNOTATION_QUARANTINE not in node.metadata.annotations:

@@ -60,7 +60,7 @@ class FaultDice:
 
 
 class FaultyCluster:
-    """A `Cluster` over the true one, for one actor. *note* is told of every call and its fate."""
+    """A `Cluster` over the true one, for one actor. *note* gets every call and its fate."""
 
     def __init__(self, ground_truth: GroundTruth, luck: FaultDice, note: Callable[[str], None]) -> None:
         self._truth = ground_truth
@@ -85,7 +85,7 @@ class FaultyCluster:
         labels: Labels | None = None,
         fields: Fields | None = None,
     ) -> AsyncIterator[Event[T]]:
-        raise NotImplementedError("the schedule decides who looks when; nobody watches")
+        raise NotImplementedError("the schedule decides who looks when; nothing watches")
 
     async def create(self, obj: T, *, dry_run: bool = False) -> T:
         name = obj.metadata.name  # type: ignore[attr-defined]  # every kind that is kept has metadata
@@ -194,7 +194,7 @@ class StaleCache:
         raise NotFound(f"{kind.__name__} {name}")
 
     def watch(self, kind: type[T], **_: Any) -> AsyncIterator[Event[T]]:
-        raise NotImplementedError("the schedule decides who looks when; nobody watches")
+        raise NotImplementedError("the schedule decides who looks when; nothing watches")
 
     async def create(self, obj: T, **_: Any) -> T:
         raise AssertionError("the controller wrote to the informer that it notices with")

@@ -2,7 +2,7 @@
 What readings may do to the findings of a node, checked around everything that its agent is shown.
 
 The invariants go on where those of the whole cluster end: 12 unknown changes nothing; 13 what is raised, or takes the
-node out, was bad for as long as its rule demands since the last repair; 14 what is bad is told, and what was good for
+node out, was bad for as long as its rule demands since the last repair; 14 what is bad is said, and what was good for
 long enough ends without a person; 15 what the kernel tells of ends by no reading; 16 one fault, one finding; 17 shadow
 changes nothing; 18 nothing from before a repair acts.
 """
@@ -95,8 +95,8 @@ class ReferenceLedger:
 
     def take(self, shown: Sample, ground_truth: Sample) -> None:
         """
-        One sample. What errs at its first sight cannot be told from what counts from there, nor what shows once more
-        what it showed last from what stands still.
+        One sample. What errs at its first sight looks like what counts from there, and what shows once more what it
+        showed last like what stands still.
         """
         first = self.accounts.since_repair
         last = [first.last(ground_truth.source, place_of(each)) for each in ground_truth.readings]
@@ -295,13 +295,13 @@ class FindingInvariants:
             part for rule in _rules(finding) for part in self._accounts.since_repair.good_for(finding.device, rule)[1]
         }
         missing = set() if WHOLE in seen else set(finding.parts) - seen
-        self._expect(12, not missing, f"{finding.id} was ended, and nobody sees {sorted(missing)}")
+        self._expect(12, not missing, f"{finding.id} was ended, and no source sees {sorted(missing)}")
 
     def _check_reported(self, bad: set[DeviceRule], standing: dict[str, Finding]) -> None:
         if not bad:
             return
         reported = {(one.device, rule) for one in standing.values() for rule in (one.rule, *one.also)}
-        self._expect(14, bad <= reported, f"{sorted(bad - reported)} are bad, and nobody says so")
+        self._expect(14, bad <= reported, f"{sorted(bad - reported)} are bad, and not reported")
 
     def _check_not_over(self, finding: Finding, now: datetime) -> None:
         if finding.quarantines and finding.id in self._asked_before:
@@ -332,7 +332,7 @@ class FindingInvariants:
         self._expect(13, is_true, f"{finding.id} takes the node out for what a dial showed that erred")
 
     def _check_one_each(self, standing: Iterable[Finding]) -> None:
-        """The kernel's own messages are told apart; what others witness is not."""
+        """The kernel's own messages are kept apart; what others witness is not."""
         alike: dict[DeviceRule, list[Finding]] = defaultdict(list)
         for finding in standing:
             cause = _cause(finding.rule)

@@ -1,5 +1,5 @@
 """
-The one true cluster behind all views of it: every write that takes effect is shown to whoever keeps watch.
+The one true cluster behind all views of it: every write that takes effect is shown to each watch.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ ATTEMPT = "healthd.dev/attempt"
 RESTART = "healthd.dev/restart"
 FENCE = "healthd.dev/fence"
 WATCHED: tuple[type[Any], ...] = (Node, Pod, Job, Lease, NodeHealth, Recovery)
-"""What there is in the world. Further kinds are known, but nobody has any here."""
+"""What there is in the world. Further kinds are known, but there are none here."""
 PLANNED = ("capacity", "maintenance", "straggler")
 """The causes of restarts that are for no fault."""
 CLOCKS_DIFFER = timedelta(seconds=30)
@@ -282,7 +282,7 @@ class Watchdog:
     def _check_stop(self, name: str, after: Job) -> None:
         owner = after.metadata.annotations.get(STOPPED_BY, "")
         records = self._records(owner)
-        expect(11, bool(records), f"{name} was stopped by {owner or 'nobody'}, which is no recovery")
+        expect(11, bool(records), f"{name} was stopped by {owner or 'an unknown'}, which is no recovery")
         phases = [each.status.phase for each in records]
         expect(4, "Stopping" in phases, f"{name} was stopped in phase {' or '.join(phases)}")
 

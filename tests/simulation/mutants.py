@@ -125,7 +125,7 @@ class _TrustsOldSamples(NodeState):
 
 
 class _EndsAll(Judge):
-    """Lets probes alone decide when a finding ends that the kernel told of, too."""
+    """Lets probes alone decide when a finding ends that the kernel reported, too."""
 
     def ingest_sample(self, sample: Sample, now: datetime) -> bool:
         super().ingest_sample(sample, now)

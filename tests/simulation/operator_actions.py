@@ -109,7 +109,7 @@ def _nodes_of(sim: Simulation, job: Job) -> set[str]:
 
 
 def _is_plain(node: Node) -> bool:
-    """Nobody has to do with it but its user."""
+    """Only its user has to do with it."""
     marks = {ANNOTATION_CLAIM, ANNOTATION_QUARANTINE}
     return LABEL_SPARE not in node.metadata.labels and not marks & node.metadata.annotations.keys()
 

@@ -192,7 +192,7 @@ class SimulatedReadings:
             yield Sample(source=source, at=at, readings=reported), ground_truth
 
     def show_lost_gpu(self) -> None:
-        """The driver has lost the GPU, as whoever asks it can see."""
+        """The driver has lost the GPU, as a reader of it can see."""
         for dial in self.dials():
             if dial.name == "nvml.state":
                 dial.value = "lost"

@@ -73,7 +73,7 @@ from tests.simulation.version_skew import version_of
 
 
 class Uncounted:
-    """Takes the place of metrics, which nobody looks at here: counting them is a tenth of a schedule."""
+    """Takes the place of metrics, which no test looks at here: counting them is a tenth of a schedule."""
 
     def __getattr__(self, name: str) -> Uncounted:
         return self
@@ -126,7 +126,7 @@ class SkewedClock:
         return self._true.now() + self._offset
 
     async def sleep(self, delay: timedelta) -> None:
-        """Nobody sleeps here."""
+        """Nothing sleeps here."""
         raise AssertionError("an actor of the simulation slept")
 
 

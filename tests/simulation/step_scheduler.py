@@ -1,5 +1,5 @@
 """
-Coroutines taken one turn at a time, with no event loop: whoever asks the cluster may have to wait for others.
+Coroutines taken one turn at a time, with no event loop: what asks the cluster may have to wait for others.
 
 The embedded cluster answers at once, so the only place where an actor can be overtaken is `TURN`, which `FaultyCluster`
 awaits before each call. Who goes on then is the schedule's choice, and the same seed chooses the same.
@@ -32,7 +32,7 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
-    raise AssertionError("this coroutine waits, but nobody would wake it")
+    raise AssertionError("this coroutine waits, but nothing would wake it")
 
 
 class Actor:

@@ -134,7 +134,7 @@ class Trainers:
         return began is None or run.step > run.began or began.loads
 
     def _begins(self, gang: str, rank: Process) -> int:
-        """Where it is told to, or at the newest that it finds itself: a user set it going."""
+        """Where it is to, or at the newest that it finds itself: a user set it going."""
         newest = self.stores[gang].newest_whole()
         return rank.resumed_at if rank.resumed_at >= 0 or newest is None else newest.step
 

@@ -30,7 +30,7 @@ _NEW_IN_STATUS: dict[type[Any], dict[str, Any]] = {
     NodeHealth: {"sources": [], "best": Shape()},
     Recovery: {"running_since": None, "running_after": ""},
 }
-"""Fields that the version before did not know, and what they are where nobody wrote them."""
+"""Fields that the version before did not know, and what they are where they were not written."""
 _NEW_IN_NOTES: dict[str, tuple[str, ...]] = {ANNOTATION_QUARANTINE: ("also", "watched")}
 _RECORDS = (ANNOTATION_QUARANTINE, ANNOTATION_CLAIM, ANNOTATION_PROGRESS)
 """Annotations that hold an object."""

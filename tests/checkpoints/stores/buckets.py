@@ -46,7 +46,7 @@ class Bucket:
                 pass
 
     def begin_upload(self, name: str, size: int) -> object:
-        """An upload of which one part is there, and which nobody completes; keep what is returned."""
+        """An upload of which one part is there, and which is never completed; keep what is returned."""
         writer = obstore.open_writer(self._client, f"{self.folder}/{name}", buffer_size=5 << 20)
         writer.write(bytes(size))
         return writer

@@ -1,4 +1,4 @@
-"""A store of a few files in memory, which fails when it is told to."""
+"""A store of a few files in memory, which fails when a test says so."""
 
 from __future__ import annotations
 

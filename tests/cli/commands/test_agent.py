@@ -18,7 +18,7 @@ PATIENCE = 60
 
 
 def healthd(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command as a process, in an environment that names no cluster unless told."""
+    """The command as a process, in an environment that names no cluster unless a test does."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("KUBERNETES_", "NODE_NAME"))}
     command = [sys.executable, "-m", "healthd.cli.main", *arguments]
     return subprocess.run(

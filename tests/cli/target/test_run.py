@@ -1,4 +1,4 @@
-"""Which run a command means: nobody should have to say what can be known."""
+"""Which run a command means: a user need not say what can be known."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Forwards bytes to *target*, a port of this machine, until told otherwise."""
+    """Forwards bytes to *target*, a port of this machine, until it is changed."""
 
     def __init__(self, target: int) -> None:
         self._target = target

@@ -1,4 +1,4 @@
-"""An HTTP server on a real socket that answers as it was told, in order; the last answer is given ever again."""
+"""An HTTP server on a real socket that answers as a test says, in order; the last answer is given ever again."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Follower:
                 self._grown.set()
 
     async def until(self, *names: str) -> None:
-        """Return when exactly these were told, in this order; fail when others were. Bookmarks do not count."""
+        """Return when exactly these were seen, in this order; fail when others were. Bookmarks do not count."""
         async with asyncio.timeout(_LIMIT_S):
             while [name for name in self.names if name][: len(names)] != list(names):
                 self._grown.clear()
@@ -209,7 +209,7 @@ class Story:
         self._grown.set()
 
     async def until(self, what: str) -> None:
-        """Return when it was told."""
+        """Return when it was seen."""
         async with asyncio.timeout(_LIMIT_S):
             while what not in self.reported:
                 self._grown.clear()

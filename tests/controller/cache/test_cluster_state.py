@@ -58,7 +58,7 @@ def member(
 
 
 def a_cluster_state(*objects: Any) -> ClusterState:
-    """What was noticed, with nobody touched any more."""
+    """What was noticed, with none touched any more."""
     cluster_state = ClusterState(ADAPTERS)
     for obj in objects:
         cluster_state.upsert(obj)
@@ -121,7 +121,7 @@ def test_a_new_spare_touches_the_gangs_that_may_wait_for_one() -> None:
     assert cluster_state.dirty_keys == {TRAIN}
 
 
-def test_what_an_agent_says_touches_whoever_runs_there() -> None:
+def test_what_an_agent_says_touches_the_gangs_that_run_there() -> None:
     cluster_state = a_cluster_state(JOB, member())
     cluster_state.upsert(stored(a_nodehealth("node-a", verdict=Verdict.UNHEALTHY)))
 

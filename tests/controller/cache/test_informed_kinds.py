@@ -223,7 +223,7 @@ async def test_a_kind_that_is_deleted_is_forgotten_and_found_again(watching: Wat
     assert watching.state.roots[KEY].ref.uid == obj.metadata.uid
 
 
-async def test_objects_of_which_nobody_asked_anything_are_kept_without_their_content(watching: Watching) -> None:
+async def test_objects_of_which_nothing_was_asked_are_kept_without_their_content(watching: Watching) -> None:
     await watching.cluster.create(an_object("PyTorchJob", annotations={}, name="foreign"))
     await watching.cluster.create(an_object("PyTorchJob", name="ours"))
     await watching.start()

@@ -28,7 +28,7 @@ SERVES = a_container(limits={"memory": "1Gi"})
 
 
 def test_it_is_known_which_devices_a_pod_holds() -> None:
-    """By these a rank is told from a launcher, and one that has all GPUs of its node from others."""
+    """By these a rank is distinguished from a launcher, and one that has all GPUs of its node from others."""
     pod = a_pod_with(TRAINS, SERVES)
     trimmed = trimmed_pod(pod)
 

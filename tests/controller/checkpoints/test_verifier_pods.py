@@ -1,4 +1,4 @@
-"""Checkpoints on a claim that is not mounted here: pods look at them, one for each question, whoever asks."""
+"""Checkpoints on a claim that is not mounted here: pods look at them, one for each question."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ async def test_where_no_pod_may_be_made_that_is_said(tmp_path: Path, error: Clus
     bench = StoppedGang(tmp_path)
 
     class NotAllowed:
-        """A cluster that lets nobody make pods."""
+        """A cluster in which no user may make pods."""
 
         async def get(self, *_: Any) -> Any:
             raise NotFound("none")

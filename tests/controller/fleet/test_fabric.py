@@ -1,4 +1,4 @@
-"""The look at the rails of the whole cluster: what is shown, and what is told once."""
+"""The look at the rails of the whole cluster: what is shown, and what is reported once."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ async def test_a_gpu_that_was_moved_is_noticed_within_hours(hall: Hall) -> None:
     assert "00013" in {stay.id for stay in (await hall.stored())[uuid_of(2)].gpus if stay.until is None}
 
 
-async def test_machines_that_report_the_same_uuid_are_told_apart_by_their_nodes(hall: Hall) -> None:
+async def test_machines_that_report_the_same_uuid_are_kept_apart_by_their_nodes(hall: Hall) -> None:
     hall.lead()
     await hall.add(1, "a")
     await hall.pass_time()

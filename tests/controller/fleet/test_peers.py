@@ -1,4 +1,4 @@
-"""The comparison of nodes with their peers: what is written on a node, and what is told once."""
+"""The comparison of nodes with their peers: what is written on a node, and what is reported once."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ async def test_a_new_boot_is_proof_and_no_check_is_claimed(site: Site) -> None:
     assert (await site.cluster.get(Node, "gpu-17")).spec.unschedulable
 
 
-async def test_a_node_that_nobody_checks_waits_for_as_long_as_that_takes(site: Site) -> None:
+async def test_a_node_that_is_not_checked_waits_for_as_long_as_that_takes(site: Site) -> None:
     await rebooted(site)
     for _ in range(20):
         await site.after(timedelta(days=1))

@@ -184,7 +184,7 @@ async def test_behind_a_proxy_the_user_is_who_it_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", [":9402", "0.0.0.0:9402", "10.1.2.3:9402", "[::]:9402", "healthd.example:9402"])
 @pytest.mark.parametrize("mode", [WebAccess.LOCAL, WebAccess.PROXY])
-def test_a_page_that_asks_nobody_is_not_served_to_others(address: str, mode: WebAccess) -> None:
+def test_a_page_without_a_login_is_not_served_to_others(address: str, mode: WebAccess) -> None:
     with pytest.raises(AddressError, match="is open to others"):
         access(Reviews(), WebPolicy(address=address, access=mode))
 

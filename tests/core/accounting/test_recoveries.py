@@ -103,7 +103,7 @@ def test_a_hang_ends_work_before_the_next_save_was_due() -> None:
     assert (found["redone/hang"], found["detection/hang"]) == (2 + 8, 33)
 
 
-def test_a_hold_for_a_spare_is_told_from_other_holds() -> None:
+def test_a_hold_for_a_spare_is_distinguished_from_other_holds() -> None:
     way = [*WAY[:4], (115.0, Phase.HELD), (116.0, Phase.CHOOSING), *WAY[4:5], (119.5, Phase.HELD), *WAY[5:]]
     recovery = a_life(way, causes=[xid(105)], resumed=[saved(9, 98)], confirmed=10)
 

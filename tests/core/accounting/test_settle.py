@@ -1,4 +1,4 @@
-"""An account follows what is recorded of its gang, and is the same whoever brings it up to date, and how often."""
+"""An account follows what is recorded of its gang, and is the same however often it is brought up to date."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_members_that_a_recovery_left_out_are_lost_to_its_cause_until_they_are_b
     assert (account.gpus, account.missing) == (16, 0)
 
 
-def test_a_gang_that_its_user_makes_smaller_misses_nobody() -> None:
+def test_a_gang_that_its_user_makes_smaller_misses_no_member() -> None:
     account = settled(None, 0)
 
     assert settled(account, 5, world=1).missing == 0

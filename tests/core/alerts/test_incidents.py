@@ -100,7 +100,7 @@ def test_gangs_that_had_a_notice_keep_it_when_they_join_a_page() -> None:
     assert "part of incident recovery/a/x" in controller.open()["recovery/a/y"].todo
 
 
-def test_a_page_about_gangs_of_several_namespaces_is_nobodys_and_each_keeps_a_notice() -> None:
+def test_a_page_about_gangs_of_several_namespaces_is_of_no_namespace_and_each_keeps_a_notice() -> None:
     controller = Controller()
     waits = [a_wait("recovery/a/x"), a_wait("recovery/b/y", since=at(1))]
     controller.look(waits, at(1))

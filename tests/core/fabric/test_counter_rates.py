@@ -1,4 +1,4 @@
-"""What of the growth of counters is told to others, and how coarsely."""
+"""What of the growth of counters is published, and how coarsely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One bad port among many is seen from all of them; when a rail is congested, nobody is at fault."""
+"""One bad port among many is seen from all of them; when a rail is congested, none is at fault."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def a_node(*nics: Nic, silent_for: timedelta = timedelta(0)) -> NodeHealth:
 
 
 def nodes(powers: PowersOf, *, count: int = 125, rails: int = 8) -> dict[str, NodeHealth]:
-    """1,000 ports, unless told otherwise."""
+    """1,000 ports, unless a test says otherwise."""
     return {f"n{node}": a_node(*(a_port(rail, powers(node, rail)) for rail in range(rails))) for node in range(count)}
 
 
@@ -43,7 +43,7 @@ def seen(health: Mapping[str, NodeHealth]) -> Fabric:
 
 
 def who(fabric: Fabric) -> list[tuple[str, int, str]]:
-    """Node, rail and counter of whoever stands out."""
+    """Node, rail and counter of what stands out."""
     return [(one.node, one.track.rail, one.track.counter) for one in fabric.outliers]
 
 

@@ -439,7 +439,7 @@ def test_a_pod_that_is_seen_to_work_is_not_looked_at_because_of_the_gpus() -> No
     assert node.rhythms.to_look_at == []
 
 
-def test_a_pod_that_fell_quiet_lately_is_told_from_one_that_did_so_long_ago() -> None:
+def test_a_pod_that_fell_quiet_lately_is_distinguished_from_one_that_did_so_long_ago() -> None:
     node = known_node(trains)
     assert not node.rhythms.fell_quiet(node.now - timedelta(hours=1))
 

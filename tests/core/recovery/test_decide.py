@@ -1,4 +1,4 @@
-"""The decisions of a recovery, one at a time; whole recoveries are told in tests/scenarios."""
+"""The decisions of a recovery, one at a time; whole recoveries are in tests/scenarios."""
 
 from __future__ import annotations
 
@@ -561,7 +561,7 @@ def test_a_failure_that_the_controller_sees_late_is_early_by_the_times_of_the_ku
     [
         pytest.param(SOFTWARE, 1, "/step_7", id="soon after its start"),
         pytest.param(SOFTWARE, 11, "", id="after it had run for a while"),
-        pytest.param(SOFTWARE, None, "", id="nobody knows when it was started"),
+        pytest.param(SOFTWARE, None, "", id="it is not known when it was started"),
         pytest.param(a_cause(CauseKind.INTERRUPTED), 1, "", id="by a deletion"),
     ],
 )
@@ -919,7 +919,7 @@ def made(minutes: float, index: int = 0) -> Pod:
 
 
 def test_a_pod_that_was_proven_gone_stays_so_when_the_gang_is_stopped_again() -> None:
-    """This controller has not noticed yet that it is gone, and will not be told more than that."""
+    """This controller has not noticed yet that it is gone, and will learn no more than that."""
     noticed = a_pod("r0", uid="u0", node="node-0", index=0, status=PodStatus(phase="Running"))
     recovery = a_recovery_in(Phase.CONFIRMING, pods=PROVEN)
 

@@ -44,7 +44,7 @@ def a_rank(index: int, end: Terminated, ms: int) -> Pod:
 
 
 def decided(*pods: Pod, until: datetime | None = NOW, causes: Any = None, **reported: Any) -> Decision:
-    """The next move for a gang whose stop began at NOW, when all that the witnesses saw *until* then is told."""
+    """The next move for a gang whose stop began at NOW, when all that the witnesses saw *until* then is known."""
     recovery = a_recovery_in(
         Phase.CHOOSING,
         causes=causes,

@@ -312,7 +312,7 @@ def test_a_gang_that_does_nothing_at_all_before_its_first_steps_hangs() -> None:
     [
         pytest.param({"last_work": NOW - timedelta(minutes=1)}, HANG, id="a rank uses a processor"),
         pytest.param({"last_activity": NOW - timedelta(minutes=1)}, HANG, id="a rank prints"),
-        pytest.param({"last_work": None}, HANG, id="nobody sees whether they work"),
+        pytest.param({"last_work": None}, HANG, id="whether they work is not seen"),
         pytest.param({}, HangPolicy(enabled=False), id="hangs are not looked for"),
         pytest.param({}, HangPolicy(first_step=timedelta(hours=2)), id="it has more time"),
     ],

@@ -63,7 +63,7 @@ def test_a_finding_is_reported_as_people_say_it_of_one_server(finding: str, of_o
 
 
 def test_no_advice_or_summary_of_a_rule_speaks_of_a_cluster_on_one_server() -> None:
-    """A rule that is added later is told in the right words, too."""
+    """A rule that is added later has the right words, too."""
     reported = [*ADVICE.values(), *(tier.advice for tier in all_tiers().values())]
     reported += [text for row in kernel_rules() for text in (row.what, row.advice)]
     of_a_cluster = re.compile(r"\b(pods?|kubelet|cordon\w*|namespaces?|jobs?|nodes?|gangs?)\b", re.IGNORECASE)

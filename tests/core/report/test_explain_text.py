@@ -1,4 +1,4 @@
-"""What is told of a gang to which nothing has happened."""
+"""What is said of a gang to which nothing has happened."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Scenario:
         await ADAPTERS[kind].discover(self.cluster, self.namespace, "train", await self.pods())
 
     async def maintain(self, kind: str) -> None:
-        """What a controller does at every look; whoever was faster has done it."""
+        """What a controller does at every look; the faster one has done it."""
         with suppress(Conflict, NotFound):
             await ADAPTERS[kind].maintain(self.cluster, await self.root(kind), await self.pods())
 

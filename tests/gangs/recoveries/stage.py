@@ -196,7 +196,7 @@ class Stage:
         return adapter.read_any(msgspec.convert(self.scenario.get(KINDS[self.kind].deleted), adapter.kind))
 
     def hints(self) -> list[dict[str, str]]:
-        """What healthd told each pod in its environment, of every container."""
+        """What healthd put into the environment of each pod, of every container."""
         pods = [pod for pod in self.scenario.get("pods")["items"] if self._lives(pod)]
         return [
             {env["name"]: env["value"] for env in container.get("env", []) if env["name"].startswith("HEALTHD_")}
@@ -218,7 +218,7 @@ def _listed(items: list[Any]) -> dict[str, Any]:
 
 
 def hint(step: int, path: Path, attempt: int = 1) -> dict[str, str]:
-    """What a pod is told that resumes from *path*."""
+    """What a pod gets that resumes from *path*."""
     return {"HEALTHD_ATTEMPT": str(attempt), "HEALTHD_RESUME_FROM": str(path), "HEALTHD_RESUME_STEP": str(step)}
 
 

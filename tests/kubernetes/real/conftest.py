@@ -22,7 +22,7 @@ def real_node_count() -> int:
 
 @pytest.fixture(scope="module")
 def writable_kernel_log() -> None:
-    """Skips where nobody lets us write to it."""
+    """Skips where it is not writable."""
     try:
         with kernel_log():
             pass

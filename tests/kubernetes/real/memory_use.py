@@ -17,7 +17,7 @@ def weight(*pids: int) -> float:
     """
     MB of memory that processes keep, each page of a file counted once.
 
-    This is their PSS on a machine where nobody else has the same files open, as other pods of healthd have here.
+    This is their PSS on a machine where no other program has the same files open, as other pods of healthd have here.
     """
     own = 0
     of_files: dict[str, int] = {}

@@ -29,7 +29,7 @@ ACTIVATIONS = 1 << 20
 
 
 def main() -> int:
-    """Train until the end, or until told to stop."""
+    """Train until the end, or until asked to stop."""
     if "DEAF" not in os.environ:  # the first process of a container ignores what it does not handle
         signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
     directory = Path(sys.argv.pop(1))

@@ -192,7 +192,7 @@ class RealStage:
         return next(node for node in self.installation.nodes.nodes if node.name == name)
 
     def events(self) -> list[Json]:
-        """What was told in the namespace of the gang."""
+        """What was reported in the namespace of the gang."""
         found: list[Json] = self.control_plane.api.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
         return found
 

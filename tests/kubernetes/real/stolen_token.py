@@ -1,5 +1,5 @@
 """
-What whoever broke into a pod of healthd would try with the token that is mounted there, and who must refuse it.
+What an attacker who broke into a pod of healthd would try with the token that is mounted there, and who must refuse it.
 
 Pure data: `test_security.py` tries all of it from inside real pods, and `tests.deploy.attacks` writes it into
 docs/security.md. Names in braces are put in when the pods are there.

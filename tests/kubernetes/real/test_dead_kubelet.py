@@ -38,7 +38,7 @@ def control_plane_options() -> Options:
 
 @pytest.fixture
 def bad(real_stage: RealStage) -> Iterator[RealNode]:
-    """A node that nobody hears for a while. Its power is cut afterwards, so nothing on it outlives the scenario."""
+    """A node that is silent for a while. Its power is cut afterwards, so nothing on it outlives the scenario."""
     node = real_stage.real_node(real_stage.installation.names[0])
     yield node
     node.reboot()
@@ -103,7 +103,7 @@ def test_gang_goes_on_when_a_node_that_was_cut_off_reports_again(real_stage: Rea
 
 
 def hold_without_proof(real_stage: RealStage, rank: Json) -> Json:
-    """The recovery, held for the sake of *rank* alone, which still lives; and its owner was told."""
+    """The recovery, held for the sake of *rank* alone, which still lives; and its owner was informed."""
     name, node = rank["metadata"]["name"], rank["spec"]["nodeName"]
     held = real_stage.until_phase("Held")
     moment = last_of(real_stage, node)
@@ -112,7 +112,7 @@ def hold_without_proof(real_stage: RealStage, rank: Json) -> Json:
     message = f"no proof that {name} on {node} can no longer write"
     assert (held["status"]["heldIn"], held["status"]["message"]) == ("Fencing", message)
     assert set(real_stage.ranks_of(1)) == set()
-    real_stage.until("its owner told", reported(real_stage, message))
+    real_stage.until("its owner informed", reported(real_stage, message))
     return held
 
 

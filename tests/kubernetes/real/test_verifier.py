@@ -1,4 +1,4 @@
-"""A gang that saves on a claim which nobody but its pods mounts: real pods verify it there, and real ones train on."""
+"""A gang that saves on a claim which only its pods mount: real pods verify it there, and real ones train on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.lab.api import Json
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.kmsg]
 
 USER = 4711
-"""Whom the checkpoints belong to; nobody else may read them."""
+"""The owner of the checkpoints; no other user may read them."""
 CLAIM = "runs"
 TORN = 20
 SCRIPT = Script(ranks=RANKS, steps=60, every=10, pace=0.5)
@@ -74,7 +74,7 @@ class StageWithClaim(RealStage):
 
 @pytest.fixture
 def real_stage(installation: Installation, namespace: str) -> StageWithClaim:
-    """Named as the others, so that a failure is told in the same way."""
+    """Named as the others, so that a failure is reported in the same way."""
     return StageWithClaim(installation, namespace)
 
 

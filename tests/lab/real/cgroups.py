@@ -1,7 +1,7 @@
 """
 One subtree of cgroups for each machine of the lab, in every hierarchy, below the cgroup that this process is in.
 
-Below, so that limits on whoever runs the lab hold for the lab too.
+Below, so that limits on the user of the lab hold for the lab too.
 """
 
 from __future__ import annotations

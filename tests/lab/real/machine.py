@@ -20,7 +20,7 @@ from tests.lab.real.cgroups import Cgroup
 
 _BOOT = Path(__file__).with_name("boot.sh")
 _CGROUP = "cgroup"
-"""The file with the directories of the machine's cgroup, for whoever has to clean up after a crash."""
+"""The file with the directories of the machine's cgroup, for the cleanup after a crash."""
 _NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc", "--cgroup")
 
 

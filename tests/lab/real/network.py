@@ -27,7 +27,7 @@ _GATEWAY = Path(__file__).with_name("gateway.py")
 _SWITCH = "02:00:00:00:00:01"
 """
 Said once and for all: else the switch takes the lowest hardware address of its links, another one whenever a node comes
-or goes, and nodes that know the old one talk to nobody for the better part of a minute.
+or goes, and nodes that know the old one talk to no other node for the better part of a minute.
 """
 _FORWARD = "echo 1 > /proc/sys/net/ipv4/ip_forward"
 

@@ -125,7 +125,7 @@ def sweep(at: Path | None = None, *, kept: bool = False) -> list[str]:
     """
     Remove what crashed labs left in *at*: machines, cgroups and directories; answers what still ran.
 
-    Those that were told to stay are removed only with *kept*.
+    Those that were asked to stay are removed only with *kept*.
     """
     ended = []
     for directory in (at or home()).iterdir():

@@ -36,7 +36,7 @@ class Image:
     config: Mapping[str, Any]
 
     def archive(self, *, without: Collection[Layer] = ()) -> bytes:
-        """The image as a tar in the OCI layout, without the content of layers that whoever imports it has already."""
+        """The image as a tar in the OCI layout, without the content of layers that its importer has already."""
         config = _json(
             architecture=_ARCHITECTURES[platform.machine()],
             os="linux",
@@ -62,7 +62,7 @@ class Image:
 
 
 def cached_layer(path: Path, make: Callable[[Path], object]) -> Layer:
-    """The layer at *path*; *make* writes it where it is told to when it is not there yet. Hold a lock."""
+    """The layer at *path*; *make* writes it to the path that it gets when it is not there yet. Hold a lock."""
     digest = path.with_suffix(".sha256")
     if not digest.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def cached_layer(path: Path, make: Callable[[Path], object]) -> Layer:
 
 
 def _forget_old(newest: Path) -> None:
-    """Of each kind of layer, which its name begins with, some are kept: whoever goes back to older code finds them."""
+    """Of each kind of layer, which its name begins with, some are kept, for a return to older code."""
     kind = newest.name.partition("-")[0]
     others = [path for path in newest.parent.glob(f"{kind}-*.tar") if path != newest]
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT:]:

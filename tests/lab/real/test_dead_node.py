@@ -43,7 +43,7 @@ def test_the_pods_of_a_dead_kubelet_are_deleted_by_force_and_run_on(
     assert len(node.processes(uid)) == 1
 
     node.start_kubelet()
-    wait_until("the kubelet ends what nobody wants", lambda: not node.processes(uid), limit=_LIMIT)
+    wait_until("the kubelet ends what is not wanted", lambda: not node.processes(uid), limit=_LIMIT)
 
 
 def readiness(control_plane: ControlPlane, name: str) -> str:

@@ -1,5 +1,5 @@
 """
-The network of a lab goes when it is taken down, whoever still clings to it.
+The network of a lab goes when it is taken down, whatever still clings to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A fault of a GPU while slots are only numbers: nobody can be taken out of service, and that is said."""
+"""A fault of a GPU while slots are only numbers: none can be taken out of service, and that is said."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel log of this machine as a witness: what it told, and what was done about it."""
+"""The kernel log of this machine as a witness: what it showed, and what was done about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes are found by the mark in their environment when nobody else can tell."""
+"""Processes are found by the mark in their environment when nothing else can tell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where output goes: whole lines to the terminal, everything to the file, and nobody waits for anybody."""
+"""Where output goes: whole lines to the terminal, everything to the file, and none waits for another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank under its shim: however it ends, nothing of it is left when its ending is told."""
+"""A rank under its shim: however it ends, nothing of it is left when its end is reported."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ async def test_a_rank_dies_with_its_shim_even_if_it_threw_its_mark_away(witness:
 
 
 async def test_a_rank_that_clones_itself_without_end_is_still_ended(witness: Witness) -> None:
-    """Each generation forks the next and dies: whoever kills what it saw is always one too late."""
+    """Each generation forks the next and dies: what kills the processes that it saw is always one too late."""
     script = """
 import os, sys
 witness = os.open(sys.argv[1], os.O_WRONLY)
@@ -240,7 +240,7 @@ while True:
 
 
 CLASSIC_SIGNALS = (1 << 31) - 1
-"""Not those that a C library keeps for itself; whoever started the tests may have left one ignored."""
+"""Not those that a C library keeps for itself; what started the tests may have left one ignored."""
 
 
 async def test_the_signals_that_the_shim_ignores_work_in_the_rank(witness: Witness) -> None:

@@ -1,4 +1,4 @@
-"""`--notify`: commands and URLs are told, and whatever they do, the run goes on."""
+"""`--notify`: commands and URLs are called, and whatever they do, the run goes on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
 
     assert why == "it took longer than 0.2 s, and was ended"
     os.set_blocking(witness, True)
-    assert os.read(witness, 1) == b""  # once nobody holds it any more
+    assert os.read(witness, 1) == b""  # once no process holds it any more
     os.close(witness)
 
 
@@ -64,7 +64,7 @@ async def test_so_is_what_it_started_in_a_session_of_its_own(tmp_path: Path) -> 
 
     await reported(tmp_path, f"exec 3> {tmp_path}/alive; setsid sleep 600 & sleep 600", limit=0.5)
 
-    assert os.read(witness, 1) == b"", "nobody holds it any more"
+    assert os.read(witness, 1) == b"", "no process holds it any more"
     os.close(witness)
 
 

@@ -1,4 +1,4 @@
-"""A trouble that lasts is told once."""
+"""A trouble that lasts is reported once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a run's restarts: one line each, and a hold again and again."""
+"""What is said of a run's restarts: one line each, and a hold again and again."""
 
 from __future__ import annotations
 

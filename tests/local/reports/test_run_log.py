@@ -1,4 +1,4 @@
-"""The end of a run: where it ended is recorded, and told in the same words by all who are asked later."""
+"""The end of a run: where it ended is recorded, and said in the same words by all that are asked later."""
 
 from __future__ import annotations
 

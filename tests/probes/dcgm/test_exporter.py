@@ -41,7 +41,7 @@ def row(metric: str, value: object, uuid: str = "GPU-aaaa", *, host: str = "node
 
 
 class Exporter:
-    """A page that can be changed; None: nobody answers."""
+    """A page that can be changed; None: no server answers."""
 
     def __init__(self, *rows: str) -> None:
         self.rows: Sequence[str] | None = rows

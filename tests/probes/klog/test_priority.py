@@ -41,7 +41,7 @@ class FakeScheduling:
 
 
 class Stopwatch:
-    """Seconds that pass when told."""
+    """Seconds that pass when a test says so."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -1,4 +1,4 @@
-"""Which source of kernel records is opened, and whose refusal is told."""
+"""Which source of kernel records is opened, and whose refusal is reported."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.standin.nvml import StandIn, build
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a libnvidia-ml.so.1 that does what it is told."""
+    """A folder with a libnvidia-ml.so.1 that does what it is set to do."""
     return build(tmp_path_factory.mktemp("nvml"))
 
 

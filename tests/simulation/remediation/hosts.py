@@ -57,7 +57,7 @@ class Host(Machine):
     checks: dict[str, Check] = field(default_factory=dict)
     """By the uid of the pod."""
     faulted_at: datetime | None = None
-    """The true time of the last fault that its kernel told of."""
+    """The true time of the last fault that its kernel reported."""
     ingested_at: datetime | None = None
     """The same, of what its agent has read."""
 

@@ -214,7 +214,7 @@ def test_broken_errors_chatter_and_programs_are_noise(text: str) -> None:
         ("nvidia-peermem nv_mem_client_init:561 ERROR cannot register", None),
         ("nvidia-fs:nvfs_map:77 no page table", None),
         ("nvidia-gpu 0000:c1:00.3: i2c timeout error", "0000:c1:00.3"),
-        ("NVRM cpuidInfo: a processor that nobody knows", None),
+        ("NVRM cpuidInfo: a processor that is not known", None),
         ("nvidia-vgpud[77]: error: no types", None),
         ("nvrm-nvlog: CwAAAAAECAAIAQQC", None),
         ("nvidia-vgpu-mgr[4021]: error: vmiop_log: XID 43 detected", None),

@@ -1,4 +1,4 @@
-"""Prefixes: every way a log shows a kernel message, and nobody else's lines."""
+"""Prefixes: every way a log shows a kernel message, and no other lines."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class EngineDriver:
         return self.engine.bad()
 
     def good_since(self, rule: str, device: str = NIC) -> datetime | None:
-        """Since when the device is good by a rule; None: it is not, or nobody knows."""
+        """Since when the device is good by a rule; None: it is not, or that is not known."""
         good = self.engine.good(device, rule)
         return good.since if good else None
 

@@ -82,7 +82,7 @@ def test_device_that_grows_far_more_than_its_peers() -> None:
     assert "its 7 peers by about 45" in one[0].text
 
 
-def test_congestion_of_all_is_nobodys_fault() -> None:
+def test_congestion_of_all_is_no_fault_of_a_port() -> None:
     bench = EngineDriver(rule(OutOfLine(score=6, floor=100, within=timedelta(minutes=10))))
     bench.sample(*(read(0, device=device) for device in DEVICES))
 

@@ -92,7 +92,7 @@ class TestLostConnections:
 
     @pytest.mark.parametrize("ranks", [3, 4, 8])
     @pytest.mark.parametrize("lost", [[(0, 1), (0, 2)], [(1, 0), (2, 0)]])
-    def test_the_middle_of_a_star_is_named_whoever_sent(self, ranks: int, lost: list[Direction]) -> None:
+    def test_the_middle_of_a_star_is_named_whichever_rank_sent(self, ranks: int, lost: list[Direction]) -> None:
         others = [(rank, 0) for rank in range(3, ranks)]
 
         assert named(gang(star(ranks), lost=[*lost, *others])) == [0]
@@ -167,7 +167,7 @@ class TestLostConnections:
 class TestNodes:
     """Ranks of a node share its ports. What does not leave the node says nothing of them."""
 
-    def test_all_ranks_of_a_node_that_nobody_reaches_are_named(self) -> None:
+    def test_all_ranks_of_a_node_that_none_reaches_are_named(self) -> None:
         links = [*mesh(9)]
         location = vote(gang(links, lost=[(one, other) for one, other in links if other >= 6 > one], a_node=3))
 

@@ -130,7 +130,7 @@ def test_a_launcher_is_no_rank() -> None:
     assert (work_of(view, NOW) or {}).keys() == {"0", "1"}
 
 
-def test_a_gang_of_one_has_nobody_to_compare_with() -> None:
+def test_a_gang_of_one_has_no_rank_to_compare_with() -> None:
     assert work_of(working(root=a_root(world=1), pods=(a_rank(0),)), NOW) is None
 
 

@@ -119,7 +119,7 @@ def test_the_signs_of_other_detectors_are_known(node: Node, sign: tuple[str, Eff
     "node",
     [
         pytest.param(with_condition("AcceleratedHardwareReady", "True"), id="EKS: ready"),
-        pytest.param(with_condition("AcceleratedHardwareReady", "Unknown"), id="EKS: nobody knows"),
+        pytest.param(with_condition("AcceleratedHardwareReady", "Unknown"), id="EKS: not known"),
         pytest.param(with_condition("GpuMemWatch", "False"), id="NVSentinel: no fault"),
         pytest.param(with_condition("EFAStateCheck", "False"), id="NVSentinel: no fault of a port"),
         pytest.param(

@@ -319,7 +319,7 @@ HINTED = a_root(attempt=1, placement={"0": "good", "1": "spare"})
     [
         pytest.param([], {"good", "spare"}, id="it is about to start"),
         pytest.param(["good", ""], {"good", "spare"}, id="a member waits for its node"),
-        pytest.param(["good", "spare"], {"good", "spare"}, id="all are where they were told"),
+        pytest.param(["good", "spare"], {"good", "spare"}, id="all are where they should be"),
         pytest.param(["good", "other"], {"good", "other"}, id="the scheduler chose another node"),
     ],
 )

@@ -356,7 +356,7 @@ def test_a_node_that_was_left_comes_last_among_the_spares_until_it_is_called_rep
     assert left_slow([left], {**nodes, "a": repaired}) == set()
 
 
-def told(straggler: Straggler, root: Root, *earlier: Recovery) -> str:
+def reason_of(straggler: Straggler, root: Root, *earlier: Recovery) -> str:
     return with_history(straggler, root, earlier, HANG).reason
 
 
@@ -364,17 +364,18 @@ def test_a_rank_that_is_slow_on_its_next_node_is_reported_as_uneven_work() -> No
     on_spare = but(node="spare")
     why = "it was slow on node-1, too, so it is most likely the job that gives it more to do: it is not swapped"
 
-    assert told(on_spare, a_slow_root(SLOW), a_swap()) == f"it works, and its peers wait; {why}"
-    assert told(on_spare, a_slow_root(SLOW)) == f"it works, and its peers wait; {why}"
-    assert told(SLOW, a_slow_root(), a_swap()).endswith("; it was swapped for that before: it is not swapped again")
-    assert told(SLOW, a_slow_root()) == SLOW.reason
-    assert len(told(but(node="spare", reason="x" * LONGEST_REASON), a_slow_root(SLOW))) == LONGEST_REASON
+    assert reason_of(on_spare, a_slow_root(SLOW), a_swap()) == f"it works, and its peers wait; {why}"
+    assert reason_of(on_spare, a_slow_root(SLOW)) == f"it works, and its peers wait; {why}"
+    swapped = reason_of(SLOW, a_slow_root(), a_swap())
+    assert swapped.endswith("; it was swapped for that before: it is not swapped again")
+    assert reason_of(SLOW, a_slow_root()) == SLOW.reason
+    assert len(reason_of(but(node="spare", reason="x" * LONGEST_REASON), a_slow_root(SLOW))) == LONGEST_REASON
 
 
 def test_nothing_more_is_said_of_a_gang_that_did_not_allow_it() -> None:
     root = a_slow_root(SLOW, options=GangOptions(restart=True))
 
-    assert told(but(node="spare"), root, a_swap()) == SLOW.reason
+    assert reason_of(but(node="spare"), root, a_swap()) == SLOW.reason
 
 
 def test_what_a_tenant_wrote_is_bounded_and_printable_in_the_cause() -> None:
