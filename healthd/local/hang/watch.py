@@ -108,6 +108,7 @@ class HangWatch:
             self._keep_only([])
             self._gpus.close()
             await self._ask_no_more()
+            await self._restart(self._clock.now())
             await self._over(self._clock.now(), was_stopped=True)
 
     @property

@@ -479,3 +479,27 @@ async def test_no_gpu_is_held_while_no_rank_runs() -> None:
     await run.go_on(3)
 
     assert driver.closed == 1
+
+
+class EndedStragglers(StragglerWatch):
+    """Remembers when the ranks were stopped."""
+
+    def __init__(self, policy: HangPolicy) -> None:
+        super().__init__(policy, never)
+        self.stopped_at: list[datetime] = []
+
+    async def restart(self, at: datetime) -> None:
+        self.stopped_at.append(at)
+
+
+async def test_the_end_of_a_run_ends_its_stragglers_too() -> None:
+    run = Run()
+    stragglers = EndedStragglers(run.policy)
+    watching = asyncio.create_task(run.watching(stragglers=stragglers).run())
+    await run.settle()
+    assert stragglers.stopped_at == []
+
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+
+    assert stragglers.stopped_at == [run.clock.now()]
