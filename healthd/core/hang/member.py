@@ -158,9 +158,12 @@ class MemberRhythm:
             self.quiet += seconds
 
     def _learn(self, at: datetime) -> None:
-        """Learn anew now and then, but never from a silence. What follows a start is no silence if it is work."""
+        """
+        Learn anew now and then, but never from a silence. What follows a start is no silence if it is work, and to wait
+        for GPUs is none.
+        """
         every = LEARN_AGAIN if self.rhythm else LEARN_EVERY
-        if at - self._learned_at < every:
+        if at - self._learned_at < every or (self.start is not None and self.start.waits_for_gpus):
             return
         self._learned_at = at
         if self.rhythm is None:

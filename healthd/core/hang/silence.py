@@ -373,6 +373,7 @@ def _all_stopped_working(members: Sequence[MemberRhythm]) -> bool:
     Whether every member is silent or waiting. Unknown is neither.
 
     Where all members spin, each must have stopped two other things at least: an evaluation may use a processor alone.
+    Or its GPUs wait for others, in a start.
     """
     states = [member.state for member in members]
     if not set(states) <= {MemberState.SILENT, MemberState.WAITING}:
@@ -381,7 +382,14 @@ def _all_stopped_working(members: Sequence[MemberRhythm]) -> bool:
         return False
     if MemberState.SILENT in states:
         return True
-    return all(member.rhythm is not None and member.rhythm.shows_polling for member in members)
+    return all(_is_seen_to_poll(member) for member in members)
+
+
+def _is_seen_to_poll(member: MemberRhythm) -> bool:
+    """Whether it is known of one that uses a processor that it does not compute."""
+    if member.start is not None:
+        return member.start.waits_for_gpus
+    return member.rhythm is not None and member.rhythm.shows_polling
 
 
 def _starts_can_be_judged(members: Sequence[MemberRhythm]) -> bool:
@@ -402,9 +410,9 @@ def _starts_can_be_judged(members: Sequence[MemberRhythm]) -> bool:
 
 def _may_compute(members: Sequence[MemberRhythm]) -> bool:
     """
-    Whether a member in its start may compute something: it uses a processor, and not only to ask for its peers. Where
-    all members ask, that may be their steps.
+    Whether a member in its start may compute something: it uses a processor, and not only to ask for its peers or to
+    wait for its GPUs. Where all members ask, that may be their steps.
     """
     if all(member.start is not None and member.start.asks for member in members):
         return True
-    return any(member.polls and not member.start.asks for member in members if member.start is not None)
+    return any(member.polls and member.start.may_compute for member in members if member.start is not None)

@@ -29,6 +29,8 @@ ASKING = 0.1
 """Cores."""
 BUSY = 0.5
 """Cores. A member that waits in a loop uses one."""
+WAITS = 0.9
+"""Of the time a kernel runs on its GPUs, and hardly uses their memory: as those of NCCL do that wait for other GPUs."""
 ALLOWED = 30.0
 """Seconds in which every member does nothing: three times the shortest of a rhythm, for nothing is known yet."""
 
@@ -45,6 +47,15 @@ class Start:
         """A bit for each of the newest samples in which the main thread ran, but hardly."""
         self.asks = False
         """By the newest sample: it only asks again and again whether its peers have come."""
+        self._used_gpus = False
+        """The memory of its GPUs was used, so it is seen when it is."""
+        self.waits_for_gpus = False
+        """By the newest sample: a kernel on its GPUs waits for those of others, and its processors do nothing else."""
+
+    @property
+    def may_compute(self) -> bool:
+        """Whether one that uses a processor and does nothing else may do its work so."""
+        return not (self.asks or self.waits_for_gpus)
 
     @property
     def has_begun(self) -> bool:
@@ -55,11 +66,14 @@ class Start:
         """What the newest *sample*, of so many *seconds*, shows. Whatever may be work is work."""
         self._used += sample.cpu * seconds
         self.ran += sample.ran * seconds
+        does_something = _does_something(sample)
         self.asks = _only_asks(sample)
-        if self.asks:
+        self._used_gpus |= _use_memory(sample)
+        self.waits_for_gpus = self._used_gpus and not does_something and sample.kernels >= WAITS
+        if self.asks or self.waits_for_gpus:
             self._looked = 0
             return Activity.SPINNING
-        if _does_something(sample):
+        if does_something:
             return Activity.WORKING
         if sample.ran < ASLEEP and sample.cpu < LITTLE:
             self._looked = (self._looked << 1 | (sample.ran > 0)) & (1 << LOOKS) - 1
@@ -85,5 +99,10 @@ def _does_something(sample: Rates) -> bool:
         or sample.faults > NOISE["faults"]
         or sample.network > NOISE["network"]
         or sample.read + sample.written > MUCH_IO
-        or (not isnan(sample.gpu) and sample.gpu > NOISE["gpu"])
+        or _use_memory(sample)
     )
+
+
+def _use_memory(sample: Rates) -> bool:
+    """Whether its GPUs do, where they are known."""
+    return not isnan(sample.gpu) and sample.gpu > NOISE["gpu"]

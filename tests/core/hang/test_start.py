@@ -111,6 +111,58 @@ def test_a_rank_that_does_more_than_asking_for_its_peers_may_work(more: dict[str
     assert starting().run(40, uses("S", **ASKS | more), waits, waits, waits) is None
 
 
+waits_for_gpus = uses("R", cpu=1.0, ran=1.0, kernels=1.0)
+"""Its GPU runs a kernel of NCCL that waits for other GPUs, and the rank polls for its end."""
+
+
+def starting_on_gpus() -> Gang:
+    """A gang that has loaded its program, and made its first steps on GPUs."""
+    gang = Gang(4, rhythm=GangRhythm(judges_starts=True))
+    assert gang.run(8, loads) is None
+    assert gang.run(6, uses("R", cpu=1.0, ran=0.9, kernels=0.8, gpu=0.3)) is None
+    return gang
+
+
+@pytest.mark.parametrize("one", [waits_for_gpus, waits], ids=["all do", "one sleeps instead"])
+def test_a_start_in_which_the_gpus_wait_for_each_other_is_seen_though_the_ranks_spin(one: Second) -> None:
+    silence = starting_on_gpus().run(300, one, waits_for_gpus, waits_for_gpus, waits_for_gpus)
+
+    assert after(silence) <= timedelta(seconds=30)
+    assert silence
+    assert silence.is_start
+
+
+def test_gpus_that_wait_while_a_rank_is_stopped_are_seen_within_eleven_seconds() -> None:
+    assert after(starting_on_gpus().run(30, is_stopped, waits_for_gpus)) <= timedelta(seconds=11)
+
+
+def test_the_rhythm_is_learned_once_the_gpus_work_again() -> None:
+    gang = starting_on_gpus()
+    assert gang.run(40, waits_for_gpus)
+
+    assert gang.run(90, uses("R", cpu=1.0, ran=0.9, switches=20, kernels=0.9, gpu=0.3)) is None
+    assert gang.rhythm.is_known
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        uses("R", cpu=1.0, ran=1.0, kernels=1.0, gpu=0.05),
+        uses("R", cpu=1.0, ran=1.0, kernels=0.5),
+        uses("R", cpu=1.0, ran=1.0, kernels=nan, gpu=nan),
+        uses("R", cpu=1.0, ran=1.0, kernels=1.0, faults=400),
+        polls,
+    ],
+    ids=["it uses its memory", "its kernels end", "its GPU does not answer", "it prepares data", "no kernel runs"],
+)
+def test_while_the_gpus_of_others_wait_a_rank_that_may_work_is_waited_for(work: Second) -> None:
+    assert starting_on_gpus().run(60, work, waits_for_gpus, waits_for_gpus, waits_for_gpus) is None
+
+
+def test_gpus_of_which_no_use_of_memory_was_ever_seen_may_not_say_it() -> None:
+    assert starting().run(60, waits_for_gpus) is None
+
+
 def test_a_start_that_goes_on_ends_the_silence_and_makes_no_later_hang_late() -> None:
     gang = starting()
     assert gang.run(40, waits)
