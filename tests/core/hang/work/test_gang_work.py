@@ -121,6 +121,40 @@ def test_where_agents_write_rarely_some_are_asked_and_the_rank_is_named_within_t
     assert len(gang.questions[-1]) <= 20
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_in_a_gang_of_two_or_three_pods_all_are_asked_and_the_rank_is_named_within_two_minutes(ranks: int) -> None:
+    gang = Gang(ranks)
+    gang.run(AN_HOUR, even(ranks=ranks))
+    began = gang.agents.now
+
+    (straggler,) = gang.ask(8, slow(1, 0.2, ranks=ranks), writing={3: gang.agents.names})
+
+    assert straggler.rank == "1"
+    assert straggler.seen_at - began <= timedelta(minutes=2)
+    assert gang.questions[0] == gang.agents.names
+
+
+def test_of_two_pods_one_that_only_uses_more_is_asked_about_and_not_named() -> None:
+    gang = Gang(2)
+    gang.run(AN_HOUR, even(ranks=2))
+    uses_more = {"0": 4.0, "1": 4.8}
+
+    assert gang.ask(20, uses_more, writing={3: ["0", "1"], 12: ["0", "1"]}) == []
+    assert gang.questions
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_ten_minutes_after_the_start_a_rank_is_named_by_what_was_asked_too(ranks: int) -> None:
+    gang = Gang(ranks)
+    gang.run(40, even(ranks=ranks))
+    began = gang.agents.now
+
+    (straggler,) = gang.ask(8, slow(1, 0.2, ranks=ranks), writing={3: gang.agents.names})
+
+    assert straggler.rank == "1"
+    assert straggler.seen_at - began <= timedelta(minutes=2)
+
+
 def test_rank_0_is_asked_about_when_it_has_been_slow_for_minutes_and_named_within_five() -> None:
     gang = Gang()
     gang.run(AN_HOUR, even())

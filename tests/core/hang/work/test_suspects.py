@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from healthd.core.hang.work.suspects import Suspect, still_slow, suspects
 from healthd.core.hang.work.work_windows import Window
 
@@ -67,6 +69,14 @@ def test_peers_that_hardly_wait_do_not_show_that_it_is_over() -> None:
         windows[name] |= {number: Window(0.99, 0.0, 0.0) for number in range(SLOW_AFTER + 1, 105)}
 
     assert [each.rank for each in found(windows)] == ["3"]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_of_two_or_three_ranks_each_is_compared_with_its_peers_alone(ranks: int) -> None:
+    names = dict.fromkeys(NAMES[:ranks], 104)
+
+    assert [each.rank for each in found(published(names, slow=1))] == ["1"]
+    assert found(published(names, slow=ranks)) == [], "none of them is slow"
 
 
 def test_the_rank_that_saves_for_all_is_not_compared() -> None:
