@@ -102,8 +102,8 @@ class ComparedMember:
         return median([*self.past][:-newest] or [0.0])
 
     def just_before(self, at: datetime) -> float | None:
-        """In the windows that ended by then. None: they are too few."""
-        windows = [excess for excess, end in zip(self.recent, self.ends, strict=True) if end <= at]
+        """In the windows that ended before. None: they are too few."""
+        windows = [excess for excess, end in zip(self.recent, self.ends, strict=True) if end < at]
         return median(windows) if len(windows) >= LEAST_WINDOWS else None
 
     def short_usual(self, newest: int) -> float:

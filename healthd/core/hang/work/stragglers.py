@@ -109,6 +109,8 @@ class _Newest(NamedTuple):
 
     span: Span
     excesses: Sequence[float]
+    since: datetime
+    """The end of the first window in which it was compared: of rank 0 some are left out, so that may be long ago."""
     windows: Sequence[ShareWindow]
     peers: Callable[[], Mapping[str, Sequence[float]]]
     """The excesses of its peers in as many windows. They are worked out only where they are needed."""
@@ -217,7 +219,7 @@ class StragglerDetector:
             if rank == FIRST or self._members[rank].named is not None or fmean(own) < LEAST:
                 continue
             peers = partial(_without, rank, of_all)
-            if case := self._by_past_or_peers(rank, _Newest(QUICK, own, newest, peers)):
+            if case := self._by_past_or_peers(rank, _Newest(QUICK, own, ends[0], newest, peers)):
                 found[rank] = case, _Recent(own, ends, newest)
         return self._name(found, ends[-1])
 
@@ -294,8 +296,8 @@ class StragglerDetector:
         newest = [*islice(member.recent, len(member.recent) - count, None)]
         if fmean(newest) < LEAST:
             return None  # first: most of the time no rank is slow, and the past is long
-        peers = partial(self._peers, rank, count)
-        return self._by_past_or_peers(rank, _Newest(span, newest, [*self._windows][-count:], peers))
+        since, windows, peers = member.ends[-count], [*self._windows][-count:], partial(self._peers, rank, count)
+        return self._by_past_or_peers(rank, _Newest(span, newest, since, windows, peers))
 
     def _by_past_or_peers(self, rank: str, newest: _Newest) -> _Case | None:
         is_known = len(self._members[rank].past) - newest.blocks >= FLOOR
@@ -360,9 +362,7 @@ class StragglerDetector:
     def _by_peers(self, rank: str, newest: _Newest) -> _Case | None:
         """Its past is too short to judge by, and it stands out from its peers."""
         member, blocks = self._members[rank], newest.blocks
-        before = (
-            member.usual_before(blocks) if len(member.past) > blocks else member.just_before(newest.windows[0].begin)
-        )
+        before = member.usual_before(blocks) if len(member.past) > blocks else member.just_before(newest.since)
         if before is not None and (before < LOW or rank == FIRST):
             return self._newly(rank, newest, max(0.0, before))
         return self._from_start(rank, newest)
