@@ -81,6 +81,12 @@ def find_launcher(command: Sequence[str], here: Path | None) -> Launcher | None:
     return None
 
 
+def starts_ranks(command: Sequence[str]) -> bool:
+    """Whether a process with this command is a launcher, or a shell or another program that only runs one."""
+    name = Path(command[0]).name if command else ""
+    return name in (_SHELLS | _BEFORE) or find_launcher(command, None) is not None
+
+
 def _launcher(name: str, words: Sequence[str]) -> Launcher | None:
     pair = (name, words[1] if len(words) > 1 else "")
     if name in _PROGRAMS:
@@ -96,8 +102,8 @@ def _of_python(words: Sequence[str], here: Path | None) -> Launcher | None:
     """`python -m MODULE`, or the path of a launcher as a script."""
     for at, word in enumerate(words):
         if word == "-m":
-            module, *rest = [*words[at + 1 :], ""]
-            return Launcher(f"python -m {module}", True, _script(rest)) if module in _MODULES else None
+            module = words[at + 1] if at + 1 < len(words) else ""
+            return Launcher(f"python -m {module}", True, _script(words[at + 2 :])) if module in _MODULES else None
         if not word.startswith("-"):
             return find_launcher(words[at:], here) if Path(word).name in {*_PROGRAMS, "accelerate"} else None
     return None
@@ -167,7 +173,9 @@ def _is_known(words: Sequence[str]) -> bool:
 
 
 def _script(words: Sequence[str]) -> str:
-    """The command from the script or module on, as one rank would run it."""
+    """The command from the script or module on, as one rank would run it. Empty: its shell has to fill in variables."""
+    if any("$" in word for word in words):
+        return ""
     for at, word in enumerate(words):
         if word.endswith(".py"):
             return shlex.join(["python", *words[at:]])

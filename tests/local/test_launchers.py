@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.local.launchers import Launcher, find_launcher, what_to_know, why_not_launch
+from healthd.local.launchers import Launcher, find_launcher, starts_ranks, what_to_know, why_not_launch
 
 
 def seen(command: str, here: Path) -> str:
@@ -107,6 +107,8 @@ def test_a_script_that_runs_itself_is_read_once(tmp_path: Path) -> None:
         ("mpirun -np 8 python3 -u -m train", "python3 -u -m train"),
         ("accelerate launch 'my train.py'", "python 'my train.py'"),
         ("srun ./train", ""),
+        ("python -m torch.distributed.run --nnodes 1 train.py", "python train.py"),
+        ("bash -c 'torchrun train.py \"$@\"'", ""),
     ],
 )
 def test_the_way_to_do_it_right_names_the_script(command: str, script: str, tmp_path: Path) -> None:
@@ -114,6 +116,22 @@ def test_the_way_to_do_it_right_names_the_script(command: str, script: str, tmp_
 
     assert found is not None
     assert found.script == script
+
+
+@pytest.mark.parametrize(
+    ("command", "starts"),
+    [
+        ("python3 /opt/venv/bin/torchrun train.py", True),
+        ("python -m torch.distributed.run train.py", True),
+        ("bash train.sh", True),
+        ("nice -n 5 mpirun ./train", True),
+        ("python train.py --nproc 2", False),
+        ("./train", False),
+        ("", False),
+    ],
+)
+def test_a_process_that_only_starts_ranks_is_known_by_its_command(command: str, starts: bool) -> None:
+    assert starts_ranks(shlex.split(command)) is starts
 
 
 def test_several_ranks_that_launch_are_refused_with_the_right_way() -> None:

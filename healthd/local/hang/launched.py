@@ -12,9 +12,12 @@ from functools import partial
 import structlog
 
 from healthd.core.hang.suspects.rank_processes import launched_ranks
+from healthd.local.launchers import starts_ranks
 from healthd.local.processes.runner import RunningRank
 from healthd.local.processes.shim import descendants
 from healthd.probes.hang.tasks import read_task
+from healthd.probes.sysfs import read_bytes
+from healthd.probes.usage.process_tree import Beside
 from healthd.threads import in_thread
 
 log = structlog.get_logger(__name__)
@@ -52,8 +55,15 @@ class LaunchedRanks:
 
 
 def ranks_below(launcher: RunningRank) -> list[RunningRank]:
-    """Those below *launcher*. None where it is no launcher."""
+    """
+    Those below *launcher*. None where it is no launcher. What it started beside them, such as a server without a
+    number, belongs to the first: a gang of which that works does not hang.
+    """
     tasks = [task for pid in sorted(descendants(launcher.shim)) if (task := read_task(pid)) is not None]
+    found = launched_ranks(tasks, lambda pid: starts_ranks(_command(pid)))
+    if found is None:
+        return []
+    pids = frozenset(task.pid for task in found.ranks.values())
     return [
         launcher._replace(
             uid=f"{launcher.uid}/{task.pid}",
@@ -62,6 +72,12 @@ def ranks_below(launcher: RunningRank) -> list[RunningRank]:
             pid=task.pid,
             log="",  # all of them write into one
             is_launched=True,
+            beside=None if place else Beside(launcher.shim, pids, found.launchers),
         )
-        for number, task in launched_ranks(tasks).items()
+        for place, (number, task) in enumerate(found.ranks.items())
     ]
+
+
+def _command(pid: int) -> list[str]:
+    words = read_bytes(f"/proc/{pid}/cmdline").split(b"\0")[:-1]
+    return [word.decode(errors="replace") for word in words]

@@ -86,11 +86,11 @@ class HangWatch:
         self._wake = wake
         self._stragglers = stragglers
         self._gpus = gpus or SlotGpus([])
-        self._open_tree = open_tree or _tree_of
-        self._trees: dict[str, ProcessTree] = {}
+        self._open_tree = open_tree or tree_of
+        self._trees: dict[RunningRank, ProcessTree] = {}
         self._looks = looks or Looks()
-        self._watched = -1, False
-        """The attempt of the ranks, and whether a launcher started them."""
+        self._watched: frozenset[str] = frozenset()
+        """The pods of the ranks of the last sample."""
         self._last_save = saved()
 
     async def run(self) -> None:
@@ -136,9 +136,9 @@ class HangWatch:
             await self._restart(now)
             await self._over(now, was_stopped=True)
             return
-        watched = ranks[0].attempt, ranks[0].is_launched
-        if watched != self._watched:
-            self._watched, self._last_save = watched, self._saved()  # it begins with what was there before
+        others, self._watched = self._watched, frozenset(rank.uid for rank in ranks)
+        if others.isdisjoint(self._watched):  # another attempt, which begins with what was saved before
+            self._last_save = self._saved()
             await self._restart(now)
             await self._over(now, was_stopped=True)
         saved, before = self._saved(), self._last_save
@@ -185,11 +185,11 @@ class HangWatch:
 
     def _sample(self, ranks: Sequence[RunningRank], now: datetime) -> dict[str, Usage | None]:
         for rank in ranks:
-            if rank.uid not in self._trees:
-                self._trees[rank.uid] = self._open_tree(rank)
+            if rank not in self._trees:
+                self._trees[rank] = self._open_tree(rank)
         self._looks.trees = tuple(self._trees.values())
         gpus = self._gpus.read(now)
-        return {rank.rank or rank.uid: _used(self._trees[rank.uid].read(), gpus.get(rank.node)) for rank in ranks}
+        return {rank.rank or rank.uid: _used(self._trees[rank].read(), gpus.get(rank.node)) for rank in ranks}
 
     async def _over(self, now: datetime, *, was_stopped: bool = False) -> None:
         if self.silence is not None:
@@ -199,14 +199,15 @@ class HangWatch:
             await self._report(ended)
 
     def _keep_only(self, ranks: Sequence[RunningRank]) -> None:
-        over = [self._trees.pop(uid) for uid in self._trees.keys() - {rank.uid for rank in ranks}]
+        over = [self._trees.pop(rank) for rank in self._trees.keys() - set(ranks)]
         self._looks.trees = tuple(self._trees.values())
         for tree in over:
             tree.close()
 
 
-def _tree_of(rank: RunningRank) -> ProcessTree:
-    return ProcessTree(rank.pid, with_root=True) if rank.is_launched else ProcessTree(rank.shim)
+def tree_of(rank: RunningRank) -> ProcessTree:
+    """The processes of *rank*."""
+    return ProcessTree(rank.pid, with_root=True, beside=rank.beside) if rank.is_launched else ProcessTree(rank.shim)
 
 
 def _used(usage: Usage | None, gpu: GpuUse | None) -> Usage | None:

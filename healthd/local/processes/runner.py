@@ -58,6 +58,7 @@ from healthd.local.processes.shim import descendants
 from healthd.local.processes.supervise import Rank, RankCommand
 from healthd.local.processes.work import Work, processor_time
 from healthd.local.reports.once import Once
+from healthd.probes.usage.process_tree import Beside
 from healthd.threads import in_thread
 
 log = structlog.get_logger(__name__)
@@ -126,7 +127,8 @@ class RunningRank(NamedTuple):
     log: str = ""
     """The file of its output."""
     is_launched: bool = False
-    """A launcher below the shim started it: only *pid* and what is below that belong to it."""
+    """A launcher, which is *shim* then, started it: *pid* and what is below that belong to it, and what is *beside*."""
+    beside: Beside | None = None
 
 
 class ProcessRunner:

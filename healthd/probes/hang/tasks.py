@@ -6,7 +6,8 @@ from healthd.core.hang.suspects.rank_processes import PodTask
 from healthd.probes.process_stat import read_stat
 from healthd.probes.sysfs import read_bytes
 
-_MARKS = (b"RANK", b"LOCAL_RANK", b"OMPI_COMM_WORLD_RANK", b"PMI_RANK", b"SLURM_PROCID")
+_NUMBERS = (b"RANK", b"LOCAL_RANK", b"OMPI_COMM_WORLD_RANK", b"PMI_RANK", b"SLURM_PROCID")
+_PORT = b"MASTER_PORT"
 _LONGEST = 16
 """Characters of one of them."""
 
@@ -14,17 +15,16 @@ _LONGEST = 16
 def read_task(pid: int, proc: str = "/proc") -> PodTask | None:
     """
     Process *pid*. None: it has ended. Its environment is in its memory, so a process that hangs in a driver may keep
-    this from returning.
+    this from returning. Nothing else is kept of it.
     """
     stat = read_stat(pid, proc)
-    return PodTask(pid, stat.parent, stat.cpu, _mark(f"{proc}/{pid}/environ")) if stat is not None else None
-
-
-def _mark(environ: str) -> str:
-    """The variables that tell a process its number as a rank. Nothing else is kept of its environment."""
-    pairs = (each.partition(b"=") for each in read_bytes(environ).split(b"\0"))
-    values = {name: value for name, _, value in pairs if name in _MARKS}
-    return " ".join(_word(values[name]) if name in values else "-" for name in _MARKS if values)
+    if stat is None:
+        return None
+    pairs = (each.partition(b"=") for each in read_bytes(f"{proc}/{pid}/environ").split(b"\0"))
+    values = {name: _word(value) for name, _, value in pairs if name in (*_NUMBERS, _PORT)}
+    is_numbered = any(name in values for name in _NUMBERS)
+    mark = " ".join(values.get(name, "-") for name in _NUMBERS) if is_numbered else ""
+    return PodTask(pid, stat.parent, stat.cpu, mark, values.get(_PORT, ""))
 
 
 def _word(value: bytes) -> str:

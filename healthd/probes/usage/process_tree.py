@@ -10,7 +10,8 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 from healthd.core.hang.samples import Usage, takes_part
 from healthd.core.hang.work.own_waits import OwnWaits
@@ -35,12 +36,24 @@ _SWITCHES = (b"voluntary_ctxt_switches",)
 _OWN_WAITS = OwnWaits(os.uname().machine)
 
 
-class ProcessTree:
-    """The descendants of process *root*, which itself is counted only *with_root*."""
+class Beside(NamedTuple):
+    """All below *top*, but *others* with what is below these, and *launchers*."""
 
-    def __init__(self, root: int, proc: str = PROC, *, with_root: bool = False) -> None:
+    top: int
+    others: frozenset[int]
+    launchers: frozenset[int]
+
+
+class ProcessTree:
+    """
+    The descendants of process *root*, which itself is counted only *with_root*; and what runs *beside* them for the
+    same rank.
+    """
+
+    def __init__(self, root: int, proc: str = PROC, *, with_root: bool = False, beside: Beside | None = None) -> None:
         self._root = root
         self._with_root = with_root
+        self._beside = beside
         self._proc = proc
         self._processes: dict[int, _Process] = {}
         self._used = Usage()
@@ -102,13 +115,21 @@ class ProcessTree:
 
     def _list(self) -> None:
         self._until_list = LIST_EVERY
-        found = [*([self._root] if self._with_root else []), *_below(self._root, self._proc)]
+        found = self._pids()
         for pid in self._processes.keys() - set(found):
             self._processes.pop(pid).close()
         for place, pid in enumerate(found):
             if pid not in self._processes and len(self._processes) < MOST:
                 with contextlib.suppress(OSError):
                     self._processes[pid] = _Process(f"{self._proc}/{pid}", waits=place < WAITS, is_first=place == 0)
+
+    def _pids(self) -> list[int]:
+        """Those of the root first: one of them makes the steps."""
+        own = [*([self._root] if self._with_root else []), *_below(self._root, self._proc)]
+        if self._beside is None:
+            return own
+        top, others, launchers = self._beside
+        return [*own, *(pid for pid in _below(top, self._proc, without=others) if pid not in launchers)]
 
 
 class _Process:
@@ -245,9 +266,9 @@ def children_of(pid: int, proc: str = PROC) -> list[int]:
     return found
 
 
-def _below(root: int, proc: str) -> Iterator[int]:
-    """The descendants of *root*, those closer to it first."""
-    unseen, seen = children_of(root, proc), set[int]()
+def _below(root: int, proc: str, without: Collection[int] = ()) -> Iterator[int]:
+    """The descendants of *root*, those closer to it first, but those in *without* and what is below them."""
+    unseen, seen = children_of(root, proc), {*without}
     while unseen:
         pid = unseen.pop(0)
         if pid not in seen:

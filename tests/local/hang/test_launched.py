@@ -7,21 +7,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from healthd.local.hang.launched import LOOK_EVERY, LaunchedRanks, ranks_below
+from healthd.local.hang.watch import tree_of
 from healthd.local.processes.runner import RunningRank
 from tests.fakes import START
 
 LAUNCHER = """
 import os, subprocess, sys
-work = "end = 0\\nwhile True: end += 1"
-ranks = [subprocess.Popen([sys.executable, "-c", work], env={**os.environ, "RANK": str(n)}) for n in range(4, 7)]
-print(*(rank.pid for rank in ranks), flush=True)
+idles = "import sys; sys.stdin.read()"
+start = lambda environ: subprocess.Popen([sys.executable, "-c", idles], env=environ, stdin=subprocess.PIPE)
+ranks = [start({**os.environ, "RANK": str(n)}) for n in range(4, 7)]
+server = start({name: value for name, value in os.environ.items() if name != "RANK"})
+print(*(process.pid for process in (*ranks, server)), flush=True)
 sys.stdin.read()
-for rank in ranks:
-    rank.kill()
+for process in (*ranks, server):
+    process.kill()
 """
 LONGEST_S = 60
 
@@ -30,26 +34,54 @@ BELOW = [ONE._replace(uid=f"uid/{102 + n}", rank=str(n), shim=101, pid=102 + n, 
 
 
 @pytest.fixture
-def launched() -> Iterator[list[int]]:
-    """The processes of three ranks below a launcher below this process."""
+def launched(tmp_path: Path) -> Iterator[tuple[int, list[int], int]]:
+    """A launcher below this process, three ranks that it has numbered, and a server without a number."""
+    program = tmp_path / "torchrun"
+    program.write_text(LAUNCHER)
     environ = {**os.environ, "RANK": "4"}
-    command = [sys.executable, "-c", LAUNCHER]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
+    process = subprocess.Popen(
+        [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ
+    )
     assert process.stdout is not None
-    yield [int(word) for word in process.stdout.readline().split()]
+    *ranks, server = (int(word) for word in process.stdout.readline().split())
+    yield process.pid, ranks, server
     process.communicate()
 
 
-def test_each_process_that_the_launcher_gave_a_number_is_a_rank_of_that_number(launched: Sequence[int]) -> None:
+def found() -> list[RunningRank]:
+    """Once all that was started has the environment that it was given."""
     deadline = time.monotonic() + LONGEST_S
-    found: list[RunningRank] = []
-    while not found and time.monotonic() < deadline:  # at first a launcher has used as much as its ranks
-        found = ranks_below(ONE._replace(shim=os.getpid()))
+    ranks = list[RunningRank]()
+    while len(ranks) < 3 and time.monotonic() < deadline:
+        ranks = ranks_below(ONE._replace(shim=os.getpid()))
+    return ranks
 
-    assert [(rank.rank, rank.pid, rank.node, rank.is_launched) for rank in found] == [
-        (str(number), pid, "slot-0", True) for number, pid in zip(range(4, 7), launched, strict=True)
+
+def test_each_process_that_the_launcher_gave_a_number_is_a_rank_of_that_number(
+    launched: tuple[int, Sequence[int], int],
+) -> None:
+    launcher, pids, _ = launched
+    ranks = found()
+
+    assert [(rank.rank, rank.pid, rank.shim, rank.node, rank.is_launched) for rank in ranks] == [
+        (str(number), pid, launcher, "slot-0", True) for number, pid in zip(range(4, 7), pids, strict=True)
     ]
-    assert len({rank.uid for rank in found}) == 3
+    assert len({rank.uid for rank in ranks}) == 3
+
+
+def test_what_has_no_number_belongs_to_the_first_rank_and_the_launcher_to_none(
+    launched: tuple[int, Sequence[int], int],
+) -> None:
+    launcher, pids, server = launched
+    first, *others = (tree_of(rank) for rank in found())
+    for each in (first, *others):
+        each.read()
+
+    assert set(first._processes) >= {pids[0], server}
+    assert not set(first._processes) & {launcher, *pids[1:]}
+    assert [set(each._processes) for each in others] == [{pid} for pid in pids[1:]]
+    for each in (first, *others):
+        each.close()
 
 
 class Run:

@@ -247,6 +247,21 @@ async def test_ranks_that_a_launcher_started_are_learned_in_its_place() -> None:
     assert [[member.rank for member in silence.members] for silence in run.reported] == [["0", "1", "2"]]
 
 
+async def test_ranks_that_a_launcher_starts_again_are_a_start_of_their_own() -> None:
+    """A pause of the start before would make a hang of this one late."""
+    run = Run()
+    run.work = run.work._replace(ran=0.3)
+    await run.go_on(20)
+    run.works = False
+    await run.go_on(29)
+    run.ranks, run.works = [rank._replace(uid=f"{rank.uid}/9", is_launched=True) for rank in run.ranks], True
+    await run.go_on(5)
+    run.works = False
+    await run.go_on(31)
+
+    assert [silence.is_start for silence in run.reported] == [True]
+
+
 async def test_a_restart_between_two_samples_is_no_work_of_the_ranks_that_hung() -> None:
     run = await hung()
     run.ranks = [rank._replace(uid=f"{rank.uid}-again", attempt=1) for rank in run.ranks]

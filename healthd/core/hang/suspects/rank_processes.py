@@ -9,7 +9,7 @@ that has worked much is the one that trains.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 MOST_RANKS = 16
@@ -32,36 +32,65 @@ class PodTask(NamedTuple):
     The variables that tell it its number as a rank, a word for each; `-`: that one is not set. Empty: none is, or they
     cannot be read.
     """
+    port: str = ""
+    """At which its gang meets, as its launcher says it."""
 
 
 def rank_processes(tasks: Sequence[PodTask]) -> list[PodTask]:
     """The process of each rank of a pod; `MOST_RANKS` at most, in the order of their trees."""
+    return _ranks_and_launchers(tasks)[0]
+
+
+def _ranks_and_launchers(tasks: Sequence[PodTask]) -> tuple[list[PodTask], frozenset[int]]:
     known = {task.pid: task for task in tasks}
     children: dict[int, list[PodTask]] = defaultdict(list)
     for task in tasks:
         children[task.parent].append(task)
     tops = [task for task in tasks if _begins_tree(task, known)]
     if not any(task.mark for task in tops):
-        return [_leading(list(_tree(top, children))) for top in tops[:MOST_RANKS]]
-    launchers = {pid for task in tops if task.mark for pid in _above(task, known)}
+        return [_leading(list(_tree(top, children))) for top in tops[:MOST_RANKS]], frozenset()
+    launchers = frozenset(pid for task in tops if task.mark for pid in _above(task, known))
     trees: dict[str, list[PodTask]] = {}
     for task in tasks:
         if task.mark and task.pid not in launchers and _begins_tree(task, known, launchers):
             trees.setdefault(task.mark, []).extend(_tree(task, children))
-    return [_leading(tree) for tree in [*trees.values()][:MOST_RANKS]]
+    return [_leading(tree) for tree in [*trees.values()][:MOST_RANKS]], launchers
 
 
-def launched_ranks(tasks: Sequence[PodTask]) -> dict[int, PodTask]:
+class Launched(NamedTuple):
+    """What a launcher started."""
+
+    ranks: Mapping[int, PodTask]
+    """By number."""
+    launchers: frozenset[int]
+    """The processes above them, by pid."""
+
+
+def launched_ranks(tasks: Sequence[PodTask], is_launcher: Callable[[int], bool]) -> Launched | None:
     """
-    The ranks that a launcher started, by number. Empty: there is none, as where a program that trains starts further
-    ones with numbers of their own now and then. A launcher has used less than they have.
+    The ranks that a launcher started. None: there is none, as where a program that trains starts further ones with
+    numbers of their own now and then. *is_launcher*: whether a process is one, or a shell around one, by its command.
+    One that is not known by that is a launcher if it has used less than its ranks have.
+
+    The launcher of a single rank may have the number of that, but what started it meets at another port.
     """
-    ranks, known = rank_processes(tasks), {task.pid: task for task in tasks}
-    above = {pid for rank in ranks for pid in _above(rank, known)}
-    is_launcher = sum(known[pid].cpu for pid in above) < LAUNCHES * sum(rank.cpu for rank in ranks)
-    if len(ranks) < 2 or not is_launcher or not all(rank.mark for rank in ranks):
-        return {}
-    return dict(zip(rank_numbers([rank.mark for rank in ranks]), ranks, strict=True))
+    found = _launched(tasks)
+    if found is not None and (_used_little(found, tasks) or all(map(is_launcher, found.launchers))):
+        return found
+    found = _launched([task._replace(mark=f"{task.mark} :{task.port}") if task.mark else task for task in tasks])
+    return found if found is not None and all(map(is_launcher, found.launchers)) else None
+
+
+def _launched(tasks: Sequence[PodTask]) -> Launched | None:
+    ranks, launchers = _ranks_and_launchers(tasks)
+    if not launchers:
+        return None
+    return Launched(dict(zip(rank_numbers([rank.mark for rank in ranks]), ranks, strict=True)), launchers)
+
+
+def _used_little(found: Launched, tasks: Sequence[PodTask]) -> bool:
+    launchers = sum(task.cpu for task in tasks if task.pid in found.launchers)
+    return launchers < LAUNCHES * sum(rank.cpu for rank in found.ranks.values())
 
 
 def rank_numbers(marks: Sequence[str]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 
@@ -51,12 +51,31 @@ def test_a_launcher_with_the_number_of_its_first_rank_is_not_taken_for_it() -> N
     assert pids([launcher, helper, *ranks, *loaders]) == [10, 11, 12, 13]
 
 
-TORCHRUN = PodTask(7, 1, 9.0, "0 0")
-LAUNCHED = [PodTask(10 + number, 7, 90.0, f"{number} {number}") for number in range(4)]
+TORCHRUN = PodTask(7, 1, 9.0, "0 0", "29500")
+LAUNCHED = [PodTask(10 + number, 7, 90.0, f"{number} {number}", "31007") for number in range(4)]
+
+
+def launched(*tasks: PodTask, by_command: Collection[int] = ()) -> list[int] | None:
+    """The processes of the ranks in the order of their numbers. *by_command*: those whose command is a launcher's."""
+    found = launched_ranks(tasks, by_command.__contains__)
+    return [found.ranks[number].pid for number in range(len(found.ranks))] if found else None
 
 
 def test_ranks_below_a_launcher_have_the_numbers_that_it_gave_them() -> None:
-    assert launched_ranks([TORCHRUN, *LAUNCHED]) == dict(enumerate(LAUNCHED))
+    assert launched(TORCHRUN, *LAUNCHED) == [10, 11, 12, 13]
+
+
+def test_a_launcher_that_has_used_as_much_as_its_ranks_is_known_by_its_command() -> None:
+    shell, launcher = PodTask(6, 1, 0.01, "0 0"), TORCHRUN._replace(parent=6, cpu=500.0)
+
+    assert launched(shell, launcher, *LAUNCHED) is None
+    assert launched(shell, launcher, *LAUNCHED, by_command=[6, 7]) == [10, 11, 12, 13]
+
+
+def test_the_only_rank_of_a_launcher_meets_at_another_port() -> None:
+    loader = PodTask(20, 10, 300.0, "0 0", "31007")
+
+    assert launched(TORCHRUN, LAUNCHED[0], loader, by_command=[7]) == [10]
 
 
 @pytest.mark.parametrize(
@@ -68,10 +87,18 @@ def test_ranks_below_a_launcher_have_the_numbers_that_it_gave_them() -> None:
         [PodTask(7, 1, 9.0), *(task._replace(mark="") for task in LAUNCHED)],
         [TORCHRUN._replace(cpu=500.0), *LAUNCHED],
     ],
-    ids=["nothing", "a program", "one rank", "without numbers", "below a program that trains"],
+    ids=["nothing", "a program", "one that meets elsewhere", "without numbers", "below a program that trains"],
 )
 def test_else_no_launcher_started_any(tasks: list[PodTask]) -> None:
-    assert launched_ranks(tasks) == {}
+    assert launched(*tasks) is None
+
+
+def test_a_program_that_starts_a_launcher_is_none_though_the_launcher_is_known() -> None:
+    """As one that trains and evaluates with torchrun now and then: it waits for that meanwhile."""
+    trainer = PodTask(6, 1, 900.0, "0 0", "29500")
+    evaluation = [task._replace(cpu=5.0) for task in LAUNCHED[:2]]
+
+    assert launched(trainer, TORCHRUN._replace(parent=6), *evaluation, by_command=[7]) is None
 
 
 @pytest.mark.parametrize(
