@@ -39,6 +39,7 @@ def helm(request: pytest.FixtureRequest, control_plane: ControlPlane, real_nodes
 def test_what_helm_calls_ready_passes_its_test_and_what_cannot_start_is_taken_back(
     helm: Helm, control_plane: ControlPlane
 ) -> None:
+    helm.run("uninstall", "healthd", *HERE, "--ignore-not-found", "--wait")  # what an earlier try left behind
     helm.run("install", "healthd", str(DEPLOY), *HERE, "--create-namespace", *PATIENCE, values={"image": IMAGE})
     said = helm.run("test", "healthd", *HERE, "--logs")
     assert "Phase:          Succeeded" in said
