@@ -22,9 +22,10 @@ DEPLOYMENT = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/healthd-controller"
 
 
 def places(installed: ControlPlane) -> list[str | None]:
-    """The nodes of all controllers; None stands for one that waits for its place, starts or ends."""
+    """The nodes of all controllers; None stands for one that waits for its place, starts or is being deleted."""
     found = installed.api.get(f"{PODS}?labelSelector=app.kubernetes.io/component=controller")["items"]
-    return [pod["spec"]["nodeName"] if runs(pod) else None for pod in found]
+    present = [pod for pod in found if pod["status"].get("phase") not in {"Failed", "Succeeded"}]
+    return [pod["spec"]["nodeName"] if runs(pod) else None for pod in present]
 
 
 def runs(pod: Json) -> bool:
