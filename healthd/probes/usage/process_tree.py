@@ -37,10 +37,10 @@ _OWN_WAITS = OwnWaits(os.uname().machine)
 
 
 class Beside(NamedTuple):
-    """All below *top*, but *others* with what is below these, and *launchers*."""
+    """All below *top*, but the *ranks*, with what is below these, and their *launchers*."""
 
     top: int
-    others: frozenset[int]
+    ranks: frozenset[int]
     launchers: frozenset[int]
 
 
@@ -128,8 +128,8 @@ class ProcessTree:
         own = [*([self._root] if self._with_root else []), *_below(self._root, self._proc)]
         if self._beside is None:
             return own
-        top, others, launchers = self._beside
-        return [*own, *(pid for pid in _below(top, self._proc, without=others) if pid not in launchers)]
+        top, ranks, launchers = self._beside
+        return [*own, *(pid for pid in _below(top, self._proc, without=ranks) if pid not in launchers)]
 
 
 class _Process:

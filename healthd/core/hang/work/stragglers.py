@@ -63,8 +63,6 @@ ENOUGH = 5
 LEAST_SPREAD = 0.005
 LOW = 0.03
 """A rise below it is none."""
-
-
 FLOOR = 12
 """Blocks of its past before the span that a member needs to be judged by it."""
 WIDER = 1.5
@@ -129,6 +127,11 @@ class _Newest(NamedTuple):
     def blocks(self) -> int:
         """How many blocks of the past have such windows in them."""
         return self.span.blocks(self.seconds)
+
+    @property
+    def left(self) -> float:
+        """Seconds beside a pause."""
+        return (len(self.windows) - self.pause) * self.seconds
 
     def beside(self, excesses: Sequence[float]) -> float:
         """The mean of those of a member without those of a pause."""
@@ -312,8 +315,7 @@ class StragglerDetector:
             return None
         spread = self._spread(member, span, blocks)
         if span is not LONG:
-            left = (len(newest.windows) - newest.pause) * newest.seconds
-            spread *= sqrt(max(BLOCK, newest.seconds) / left)
+            spread *= sqrt(max(BLOCK, newest.seconds) / newest.left)
         is_confirmed = self._have_peers_slowed(rank, newest.windows, rise.beside)
         if self._is_few() and not is_confirmed and span is not LONG:
             return None
@@ -403,9 +405,8 @@ class StragglerDetector:
 
     def _distance(self, newest: _Newest, apart: float, peers: Sequence[float]) -> float:
         """How far a rank is from its *peers* at least, which differ by as much as they do, and from the noise."""
-        left = (len(newest.windows) - newest.pause) * newest.seconds
         spread = max(stdev(peers) if len(peers) > 1 else 0.0, LEAST_SPREAD)
-        return max(apart * spread, SHORT.apart * self._noise * sqrt(self._seconds / left))
+        return max(apart * spread, SHORT.apart * self._noise * sqrt(self._seconds / newest.left))
 
     def _straggler(self, rank: str, case: _Case, at: datetime, recent: _Recent) -> Straggler:
         since = _since(case, recent)

@@ -14,7 +14,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from healthd.core.hang.work.excesses import NORMAL
-from healthd.core.hang.work.stragglers import AT_MOST
+from healthd.core.hang.work.stragglers import AT_MOST, FEW
 from healthd.core.hang.work.work_windows import Window
 
 NEWEST = 2
@@ -27,8 +27,6 @@ CLEAR = 2.0
 """How many times the error of the mean of its newest windows."""
 PEERS = 3
 """Ranks of which a window is known at least, or all of a smaller gang; else it compares nothing."""
-FEW = 4
-"""In a gang of fewer ranks each is compared with its peers alone: it would be too much of the median itself."""
 PART = 4
 """The same of a large gang: one rank in so many."""
 STEPPING = 0.6
@@ -104,7 +102,7 @@ class _Middles(NamedTuple):
 
 
 def _compared_with(published: Published, usual: float) -> Callable[[str], _Middles]:
-    """What each rank is compared with."""
+    """What each rank is compared with: its peers. Where there are many, it makes no difference among them all."""
     if len(published) >= FEW:
         of_all = _middles(published, usual)
         return lambda _: of_all
