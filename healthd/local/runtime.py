@@ -231,8 +231,7 @@ class LocalRuntime:
                     group.create_task(self._listen(), name="kernel log"),
                     group.create_task(self._prechecks.run(), name="prechecks"),
                     group.create_task(self._watch_folder(), name="checkpoint folder"),
-                    group.create_task(self._loop([], self._launched.cycle), name="launched ranks"),
-                    group.create_task(self._hangs.run(), name="hangs"),
+                    group.create_task(self._watch_ranks(), name="hangs"),
                     group.create_task(self._attention.run(), name="attention"),
                 ]
                 yield
@@ -255,6 +254,13 @@ class LocalRuntime:
         finally:
             self._alerts.changed()
             self._page.changed()
+
+    async def _watch_ranks(self) -> None:
+        """Nothing of them is read where hangs are ignored."""
+        if self._hangs.is_on:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._loop([], self._launched.cycle), name="launched ranks")
+                group.create_task(self._hangs.run(), name="samples")
 
     async def _watch_folder(self) -> None:
         await self._folder.run(self.cluster, self._clock, self.spec.name, NAMESPACE)

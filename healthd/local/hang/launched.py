@@ -23,6 +23,8 @@ from healthd.threads import in_thread
 log = structlog.get_logger(__name__)
 
 LOOK_EVERY = timedelta(seconds=5)
+MOST_TASKS = 512
+"""Processes below a launcher that are looked at. Each look reads two files of each."""
 
 
 class LaunchedRanks:
@@ -59,7 +61,7 @@ def ranks_below(launcher: RunningRank) -> list[RunningRank]:
     Those below *launcher*. None where it is no launcher. What it started beside them, such as a server without a
     number, belongs to the first: a gang of which that works does not hang.
     """
-    tasks = [task for pid in sorted(descendants(launcher.shim)) if (task := read_task(pid)) is not None]
+    tasks = [task for pid in sorted(descendants(launcher.shim))[:MOST_TASKS] if (task := read_task(pid)) is not None]
     found = launched_ranks(tasks, lambda pid: starts_ranks(_command(pid)))
     if found is None:
         return []

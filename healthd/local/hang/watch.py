@@ -93,9 +93,14 @@ class HangWatch:
         """The pods of the ranks of the last sample."""
         self._last_save = saved()
 
+    @property
+    def is_on(self) -> bool:
+        """Whether ranks are sampled."""
+        return self._policy.enabled and self._policy.silence is not SilenceMode.IGNORE
+
     async def run(self) -> None:
         """Sample until cancelled. Returns at once where silences are ignored."""
-        if not self._policy.enabled or self._policy.silence is SilenceMode.IGNORE:
+        if not self.is_on:
             return
         if self._stragglers is not None and self._stragglers.is_on:
             self._looks.start()

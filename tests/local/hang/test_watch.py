@@ -171,6 +171,18 @@ async def test_a_folder_of_checkpoints_that_is_first_looked_at_when_the_ranks_st
     assert [silence.is_start for silence in run.reported] == [True]
 
 
+@pytest.mark.parametrize(
+    ("policy", "is_on"),
+    [
+        (HangPolicy(), True),
+        (HangPolicy(silence=SilenceMode.IGNORE), False),
+        (HangPolicy(enabled=False), False),
+    ],
+)
+async def test_ranks_are_sampled_unless_hangs_are_ignored(policy: HangPolicy, is_on: bool) -> None:
+    assert Run(policy).watch.is_on is is_on
+
+
 async def test_a_silence_is_reported_once_and_the_controller_wakes() -> None:
     run = await hung()
 
