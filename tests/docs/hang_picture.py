@@ -1,7 +1,7 @@
 """
 Draws the picture of the page about hangs: four made-up ranks whose last minutes `healthd explain --svg` would show so.
 
-`make docs` writes `docs/hang.svg`; `python -m tests.docs.hang_picture` does that alone.
+`make docs` writes `docs/hangs/hang.svg`; `python -m tests.docs.hang_picture` does that alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from healthd.core.report.activity_svg import activity_svg
 from tests.core.hang.sampled import Gang, evaluates, is_stopped, sleeps, spins, steps
 from tests.docs.page import ROOT
 
-FILE = ROOT / "docs" / "hang.svg"
+FILE = ROOT / "docs" / "hangs" / "hang.svg"
 SUSPECT = 2
 
 

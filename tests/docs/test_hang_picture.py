@@ -13,7 +13,7 @@ from tests.docs.page import ROOT
 
 def test_the_picture_is_the_one_that_the_script_draws() -> None:
     assert hang_picture.FILE.read_text() == hang_picture.picture()
-    assert "](hang.svg)" in (ROOT / "docs" / "hangs.md").read_text()
+    assert "](hang.svg)" in (ROOT / "docs" / "hangs" / "README.md").read_text()
 
 
 @pytest.mark.slow

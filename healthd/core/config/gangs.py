@@ -218,7 +218,7 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
         SilenceMode,
         Meta(
             description="What to do when every rank has stopped doing what it did each second before, for five of its "
-            "periods and 10 s at least (docs/hangs.md). `tell`: `healthd run` prints a warning and notifies; on "
+            "periods and 10 s at least (docs/hangs). `tell`: `healthd run` prints a warning and notifies; on "
             "Kubernetes there are an Event, an alert and a metric. `restart`: the gang is also restarted, once it has "
             "saved often enough to know its pauses: at once where a rank is stopped, else after `floor` and enough "
             "work before it, for late data and a long evaluation look the same. `ignore`: silence is not "
@@ -231,7 +231,7 @@ class HangPolicy(Policy, frozen=True, kw_only=True):
         StragglerMode,
         Meta(
             description="What is done when one rank has been slower than its peers by a tenth or more for about two "
-            "minutes (docs/hangs.md). `report`: `healthd run` prints a warning and notifies; on Kubernetes there are "
+            "minutes (docs/hangs). `report`: `healthd run` prints a warning and notifies; on Kubernetes there are "
             "an Event, a notice and a metric. `swap`: on Kubernetes a gang that such a rank has made slower by a tenth "
             "for ten minutes is also moved to a spare, right after a save, once for each rank; `healthd run` only "
             "reports. `ignore`: ranks are not compared, and agents do not publish the work of pods. The annotation "

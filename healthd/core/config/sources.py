@@ -101,7 +101,7 @@ class ProbesPolicy(Policy, frozen=True, kw_only=True):
         bool,
         Meta(
             description="Whether the busy pods of a node are sampled once a second, by their control groups, and its "
-            "GPUs, by NVML, to see when one no longer does what it usually does (docs/hangs.md)."
+            "GPUs, by NVML, to see when one no longer does what it usually does (docs/hangs)."
         ),
     ] = True
     off: Annotated[
