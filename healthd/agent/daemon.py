@@ -23,7 +23,16 @@ from healthd.agent.judge import NodeFacts
 from healthd.agent.listen import Listener, common_cursor
 from healthd.agent.node_view import WatchedNode
 from healthd.agent.probing import Poll, Probe, Prober
-from healthd.agent.rhythms import AskProcesses, ReadGpus, RhythmSampler, SettledRhythms, Usages, ask_none
+from healthd.agent.rhythms import (
+    AskProcesses,
+    AskRankTimes,
+    ReadGpus,
+    RhythmSampler,
+    SettledRhythms,
+    Usages,
+    ask_no_times,
+    ask_none,
+)
 from healthd.clock import Clock
 from healthd.cluster.loop import cycle_when_woken
 from healthd.cluster.port import Cluster, ClusterError, Unusable
@@ -88,6 +97,8 @@ class NodeSources:
     """What the pods use. None: their rhythm is not learned."""
     ask_processes: AskProcesses = ask_none
     """What the processes of quiet pods do, where the component `hang-evidence` says it."""
+    ask_rank_times: AskRankTimes = ask_no_times
+    """How long the ranks of pods ran, by the same."""
     read_gpus: ReadGpus = GpuUses
     """How much the GPUs are used."""
     read_nics: Callable[[], Sequence[Nic]] = tuple
@@ -210,11 +221,18 @@ class AgentDaemon:
             read=lambda _: self._sources.read_pods(),
             ingest=self._ingest_pods,
         )
-        usages, ask, read_gpus = self._sources.pod_usages, self._sources.ask_processes, self._sources.read_gpus
-        if usages is None:
+        sources = self._sources
+        if sources.pod_usages is None:
             return [pods]
         with_work = self._config.hang.enabled and self._config.hang.stragglers is not StragglerMode.IGNORE
-        sampler = RhythmSampler(usages, ask, self._jitter, read_gpus=read_gpus, with_work=with_work)
+        sampler = RhythmSampler(
+            sources.pod_usages,
+            sources.ask_processes,
+            self._jitter,
+            ask_times=sources.ask_rank_times,
+            read_gpus=sources.read_gpus,
+            with_work=with_work,
+        )
         rhythms = Poll(
             name="rhythms",
             every=lambda: sampler.every,

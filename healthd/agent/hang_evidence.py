@@ -1,11 +1,12 @@
 """
-The component `hang-evidence`: says what the processes of pods do, to the agent of its node and to no one else.
+The component `hang-evidence`: says what the processes of pods do, to the agent of its node and to nothing else.
 
     python3 -m healthd.agent.hang_evidence SOCKET UID CGROUPS
 
 Listens on the unix socket SOCKET. A process of user UID that connects writes a line with JSON, a list of uids of pods.
-It gets JSON, a `PodProcess` for each pod that is known below CGROUPS, and the connection is closed. Nothing else is
-served. It reads `/proc` and asks py-spy; it stops, signals and changes no process, and uses no network and no token.
+It gets JSON, a `PodProcess` for each pod that is known below CGROUPS, and the connection is closed. For such a list as
+`times` of an object it gets how long the main threads of their ranks ran (`RankTime`). Nothing else is served. It reads
+`/proc` and asks py-spy; it stops, signals and changes no process, and uses no network and no token.
 
 It is apart from the agent because it needs what the agent must not have: the host's process numbers and CAP_SYS_PTRACE.
 """
@@ -17,44 +18,66 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from healthd.agent.pod_witness import DEADLINE_S, NOT_READABLE, PATIENCE_S, received
+from healthd.agent.pod_witness import DEADLINE_S, NOT_READABLE, PATIENCE_S, TimesQuestion, received
 from healthd.core.api.health import MOST_RHYTHMS, PodProcess
 from healthd.core.hang.suspects.pod_evidence import published_process
+from healthd.core.hang.work.rank_time import RankTime
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.pods import PodFolders, ranks_of_pods
+from healthd.probes.hang.rank_times import PodRankTimes
 from healthd.probes.pod_processes import PodProcesses
 
 LONGEST_QUESTION = 8 << 10
 _USAGE = "usage: python3 -m healthd.agent.hang_evidence SOCKET UID CGROUPS"
-_QUESTION = msgspec.json.Decoder(list[str])
+_QUESTION = msgspec.json.Decoder(list[str] | TimesQuestion)
 
 
-def serve(listener: socket.socket, uid: int, pods: PodProcesses) -> None:
+class Witness:
+    """What there is to be said of the pods of this node."""
+
+    def __init__(self, pods: PodProcesses) -> None:
+        self._pods = pods
+        self._times = PodRankTimes()
+
+    def processes(self, uids: Collection[str]) -> dict[str, PodProcess]:
+        """What the processes of these pods do. A pod that is not on this node is left out. Raises CannotRead."""
+        until = time.monotonic() + DEADLINE_S
+        ranks = ranks_of_pods(self._folders(uids), until=until)
+        found = {uid: published_process(mine) for uid, mine in ranks.items()}
+        return {uid: process for uid, process in found.items() if process is not None}
+
+    def rank_times(self, uids: Collection[str]) -> dict[str, list[RankTime]]:
+        """How long the ranks of these pods ran. A pod without such ranks is left out. Raises CannotRead."""
+        return self._times.read(self._folders(uids))
+
+    def _folders(self, uids: Collection[str]) -> Mapping[str, PodFolders]:
+        self._pods.read()
+        root, is_v2, known = self._pods.groups
+        tree = root if is_v2 else f"{root}/pids"
+        return {uid: PodFolders(f"{tree}{known[uid].path}", known[uid].containers) for uid in uids if uid in known}
+
+
+def serve(listener: socket.socket, uid: int, witness: Witness) -> None:
     """Answer one caller."""
     caller, _ = listener.accept()
     with suppress(OSError, *NOT_READABLE, CannotRead), caller:
         if _uid_of(caller) == uid:
             question = received(caller, time.monotonic() + PATIENCE_S, LONGEST_QUESTION, end=b"\n")
             caller.settimeout(PATIENCE_S)
-            caller.sendall(msgspec.json.encode(answer(_QUESTION.decode(question)[:MOST_RHYTHMS], pods)))
+            caller.sendall(msgspec.json.encode(answer(_QUESTION.decode(question), witness)))
 
 
-def answer(uids: Collection[str], pods: PodProcesses) -> dict[str, PodProcess]:
-    """What the processes of these pods do. A pod that is not on this node is left out. Raises CannotRead."""
-    until = time.monotonic() + DEADLINE_S
-    pods.read()
-    root, is_v2, known = pods.groups
-    tree = root if is_v2 else f"{root}/pids"
-    asked = {uid: PodFolders(f"{tree}{known[uid].path}", known[uid].containers) for uid in uids if uid in known}
-    ranks = ranks_of_pods(asked, until=until)
-    found = {uid: published_process(mine) for uid, mine in ranks.items()}
-    return {uid: process for uid, process in found.items() if process is not None}
+def answer(question: list[str] | TimesQuestion, witness: Witness) -> Mapping[str, PodProcess | list[RankTime]]:
+    """What is answered, by uid. Raises CannotRead."""
+    if isinstance(question, TimesQuestion):
+        return witness.rank_times(question.times[:MOST_RHYTHMS])
+    return witness.processes(question[:MOST_RHYTHMS])
 
 
 def listen(path: str) -> socket.socket:
@@ -85,9 +108,9 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"cannot listen on {path}: {error.strerror}", file=sys.stderr)
         return 1
-    pods = PodProcesses(Path(cgroups), own_uid=os.environ.get("POD_UID", ""))
+    witness = Witness(PodProcesses(Path(cgroups), own_uid=os.environ.get("POD_UID", "")))
     while True:
-        serve(listener, int(uid), pods)
+        serve(listener, int(uid), witness)
 
 
 def _uid_of(caller: socket.socket) -> int:

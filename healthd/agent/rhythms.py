@@ -20,6 +20,7 @@ from healthd.core.hang.gpus import GpuRhythms, GpuUses
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
 from healthd.core.hang.work.gpu_clocks import ClockWindows
+from healthd.core.hang.work.rank_time import RankTime
 from healthd.core.node.reporting import RENEWED_FOR, quiet_pods
 
 WITHIN = timedelta(seconds=5)
@@ -53,6 +54,15 @@ def ask_none(uids: Collection[str]) -> Mapping[str, PodProcess]:  # noqa: ARG001
     return {}
 
 
+AskRankTimes = Callable[[Collection[str]], Mapping[str, Sequence[RankTime]]]
+"""How long the ranks of these pods ran, by uid. It blocks for half a second at most, and raises nothing."""
+
+
+def ask_no_times(uids: Collection[str]) -> Mapping[str, Sequence[RankTime]]:  # noqa: ARG001 - an AskRankTimes
+    """Without the component."""
+    return {}
+
+
 ReadGpus = Callable[[datetime], GpuUses]
 """How much the GPUs of the node were used so far. It is called with the time, blocks for no driver, raises nothing."""
 
@@ -70,11 +80,13 @@ class RhythmSampler:
         ask: AskProcesses = ask_none,
         jitter: Jitter = no_jitter,
         *,
+        ask_times: AskRankTimes = ask_no_times,
         read_gpus: ReadGpus = GpuUses,
         with_work: bool = True,
     ) -> None:
         self._usages = usages
         self._ask = ask
+        self._ask_times = ask_times
         self._read_gpus = read_gpus
         self._rhythms = PodRhythms(late=WITHIN * jitter() if with_work else None)
         self._gpus = GpuRhythms()
@@ -101,6 +113,8 @@ class RhythmSampler:
         self._rhythms.observe_gpus(gpus.since if gpus is not None else None)
         if quiet := self._rhythms.to_look_at:
             self._rhythms.look_at(self._usages.stalls(quiet), self._ask(quiet))
+        if working := self._rhythms.to_compare(now):
+            self._rhythms.compare(self._ask_times(working), now)
         pods = self._rhythms.published()
         if pods is not self._read[0] or gpus != self._read[1]:
             self._read = (pods, gpus)

@@ -1,8 +1,8 @@
 """
-`/proc/PID/stat`, the one line that the kernel keeps of each process and thread.
+What the kernel keeps of each process and thread in one line: `/proc/PID/stat`, and `schedstat` beside it.
 
-Its second field is a name that the process chose: it may have spaces, parentheses and newlines. So everything is
-counted from the last parenthesis. Source of the fields: proc_pid_stat(5).
+The second field of the first is a name that the process chose: it may have spaces, parentheses and newlines. So
+everything is counted from the last parenthesis. Source of the fields: proc_pid_stat(5).
 """
 
 from __future__ import annotations
@@ -49,6 +49,24 @@ def parse_stat(line: bytes) -> ProcessStat | None:
     return ProcessStat(
         name, state, parent, faults, (user + system) * TICK, (reaped_user + reaped_system) * TICK, started
     )
+
+
+class Scheduled(NamedTuple):
+    """How long a thread was scheduled since it began, in seconds."""
+
+    ran: float
+    """It had a processor."""
+    starved: float
+    """It was ready to run, and had none."""
+
+
+def parse_schedstat(line: bytes) -> Scheduled | None:
+    """Of nanoseconds with a processor, without one, and a count. None: it is empty, where the kernel does not count."""
+    try:
+        ran, starved, *_ = map(int, line.split())
+    except ValueError:
+        return None
+    return Scheduled(ran / 1e9, starved / 1e9)
 
 
 def read_stat(pid: int, proc: str = "/proc") -> ProcessStat | None:

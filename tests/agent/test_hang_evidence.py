@@ -6,15 +6,17 @@ import os
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from healthd.agent.hang_evidence import LONGEST_QUESTION, listen, main, serve
-from healthd.agent.pod_witness import LONGEST_ANSWER, ask_processes
+from healthd.agent.hang_evidence import LONGEST_QUESTION, Witness, listen, main, serve
+from healthd.agent.pod_witness import ASKED_AGAIN_S, LONGEST_ANSWER, AskRankTimes, ask_processes
 from healthd.core.api.health import PodFrame, PodProcess
 from healthd.probes.pod_processes import PodProcesses
+from tests.fakes import ManualClock
 
 POD = "0b54c8a1-6f0e-4a8e-9d3c-1f2e3d4c5b6a"
 
@@ -24,13 +26,14 @@ class Node:
 
     def __init__(self, root: Path, pid: int) -> None:
         self.socket = str(root / "socket")
+        self.pid = pid
         group = root / "groups" / "kubepods" / f"pod{POD}" / "main"
         group.mkdir(parents=True)
         (root / "groups" / "cgroup.controllers").write_text("pids\n")
         for folder in (group.parent, group):
             (folder / "pids.current").write_text("1\n")
         (group / "cgroup.procs").write_text(f"{pid}\n")
-        self._pods = PodProcesses(root / "groups")
+        self._witness = Witness(PodProcesses(root / "groups"))
         self.listener = listen(self.socket)
 
     def serves(self, *, uid: int = os.getuid(), questions: int = 1) -> None:
@@ -38,14 +41,14 @@ class Node:
 
         def answer_all() -> None:
             for _ in range(questions):
-                serve(self.listener, uid, self._pods)
+                serve(self.listener, uid, self._witness)
 
         Thread(target=answer_all, daemon=True).start()
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, "RANK": "13"}) as process:
         made = Node(tmp_path, process.pid)
         with made.listener:
             yield made
@@ -60,6 +63,51 @@ def test_the_agent_is_answered_about_the_pods_of_its_node(node: Node) -> None:
     assert (found[POD].state, found[POD].name, found[POD].processes) == ("sleeping", "cat", 1)
 
 
+def test_the_agent_is_answered_how_long_the_ranks_of_a_pod_ran(node: Node) -> None:
+    node.serves()
+
+    [rank] = AskRankTimes(node.socket)([POD, "another"])[POD]
+
+    assert (rank.number, rank.pid) == (13, node.pid)
+    assert rank.ran > 0
+
+
+def test_no_other_user_is_given_times(node: Node) -> None:
+    node.serves(uid=os.getuid() + 1)
+
+    assert AskRankTimes(node.socket)([POD]) == {}
+
+
+def test_a_component_that_gives_no_times_is_asked_again_minutes_later(tmp_path: Path) -> None:
+    """As one of an older version, to which it is no question."""
+    clock = ManualClock()
+    ask = AskRankTimes(str(tmp_path / "socket"), lambda: clock.now().timestamp())
+    questions: list[bytes] = []
+    with listen(str(tmp_path / "socket")) as listener:
+
+        def refuse(count: int) -> None:
+            for _ in range(count):
+                caller, _ = listener.accept()
+                with caller:
+                    questions.append(caller.recv(1 << 16))
+
+        refusing = Thread(target=refuse, args=(2,), daemon=True)
+        refusing.start()
+        assert ask([POD]) == {}
+        clock.advance(timedelta(seconds=ASKED_AGAIN_S - 1))
+        assert ask([POD]) == {}
+        assert len(questions) == 1
+        clock.advance(timedelta(seconds=2))
+        assert ask([POD]) == {}
+        refusing.join(10)
+
+    assert len(questions) == 2
+
+
+def test_without_the_component_no_times_are_known(tmp_path: Path) -> None:
+    assert AskRankTimes(str(tmp_path / "socket"))([POD]) == {}
+
+
 def test_no_other_user_is_answered(node: Node) -> None:
     node.serves(uid=os.getuid() + 1)
 
@@ -67,7 +115,17 @@ def test_no_other_user_is_answered(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "question", [b"", b"\n", b"{}\n", b"[1]\n", b"x" * (LONGEST_QUESTION + 9), b"[" * 5000 + b"\n"]
+    "question",
+    [
+        b"",
+        b"\n",
+        b"{}\n",
+        b"[1]\n",
+        b'{"times":[1]}\n',
+        b'{"times":7}\n',
+        b"x" * (LONGEST_QUESTION + 9),
+        b"[" * 5000 + b"\n",
+    ],
 )
 def test_after_a_question_that_is_none_it_answers_the_next(node: Node, question: bytes) -> None:
     node.serves(questions=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from healthd.agent.rhythms import AGAIN_AFTER, WITHIN, ReadGpus, RhythmSampler, SettledRhythms
 from healthd.core.api import PodRhythm
@@ -11,6 +12,7 @@ from healthd.core.api.health import GPUS, GpuClock, MemberState, PodActivity
 from healthd.core.hang.gpus import GpuUse, GpuUses
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY
 from healthd.core.hang.samples import Stall, Usage
+from healthd.core.hang.work.rank_time import RankTime
 from tests.fakes import START
 
 SECOND = timedelta(seconds=1)
@@ -25,6 +27,7 @@ class Machine:
         self.works = True
         self.looks = 0
         self.quiet_looks = 0
+        self.questions: list[datetime] = []
 
     def processor_times(self) -> Mapping[str, float]:
         """Counts the looks at all pods."""
@@ -52,6 +55,12 @@ class Machine:
         while (rhythms := self.turn(sampler))[0].state is MemberState.WORKING:
             assert self.now - hung <= timedelta(seconds=15)
         return rhythms
+
+    def rank_times(self, uids: Collection[str]) -> Mapping[str, Sequence[RankTime]]:
+        """Two ranks share the pod, and each has half of what it uses. Counts the questions."""
+        self.questions.append(self.now)
+        half = self.used.cpu / 2
+        return {uid: [RankTime(number=each, pid=7 + each, ran=half, starved=0) for each in (0, 1)] for uid in uids}
 
     def turn(self, sampler: RhythmSampler) -> Sequence[PodRhythm]:
         """One read at the sampler's own pace."""
@@ -97,6 +106,33 @@ def test_a_pod_that_fell_quiet_is_looked_at_once() -> None:
 
     assert rhythms[0].activity == PodActivity(io_wait=0.7)
     assert machine.quiet_looks == 1
+
+
+def test_the_ranks_of_a_pod_are_compared_each_five_seconds_while_it_works() -> None:
+    machine = Machine()
+    sampler = RhythmSampler(machine, ask_times=machine.rank_times)
+    machine.until_known(sampler)
+    known_at = machine.now
+    for _ in range(60):
+        machine.turn(sampler)
+    assert {later - at for at, later in pairwise(machine.questions)} == {timedelta(seconds=5)}
+    assert (machine.now - known_at) / len(machine.questions) <= timedelta(seconds=5)
+
+    machine.until_quiet(sampler)
+    asked = len(machine.questions)
+    for _ in range(60):
+        machine.turn(sampler)
+    assert len(machine.questions) == asked
+
+
+def test_where_stragglers_are_not_wanted_no_rank_is_asked_for() -> None:
+    machine = Machine()
+    sampler = RhythmSampler(machine, ask_times=machine.rank_times, with_work=False)
+    machine.until_known(sampler)
+    for _ in range(60):
+        machine.turn(sampler)
+
+    assert machine.questions == []
 
 
 def test_a_read_that_is_a_little_early_looks_at_all_pods_too() -> None:

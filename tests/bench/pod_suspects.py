@@ -29,7 +29,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from healthd.agent.hang_evidence import answer
+from healthd.agent.hang_evidence import Witness
 from healthd.clock import SystemClock
 from healthd.core.api.health import MemberState, PodRhythm
 from healthd.core.hang.pods import CHOOSE_EVERY, PodRhythms
@@ -102,6 +102,7 @@ def played(kinds: Sequence[str], ranks: int, dice: random.Random) -> Iterator[di
             stack.callback(gang.end)
         processes, clock, rhythms = PodProcesses(own_uid=gangs[0].uids[0]), SystemClock(), PodRhythms()
         processes.read()
+        witness = Witness(processes)
         usages, uids = PodUsages(lambda: processes.groups), [uid for gang in gangs for uid in gang.uids]
         began = clock.now()
         rhythms.choose(dict.fromkeys(uids, 0.0), began - CHOOSE_EVERY)
@@ -111,7 +112,7 @@ def played(kinds: Sequence[str], ranks: int, dice: random.Random) -> Iterator[di
                 gang.lose_port()
             rhythms.observe(usages.read(rhythms.sampled), clock.now())
             if quiet := rhythms.to_look_at:
-                rhythms.look_at(usages.stalls(quiet), answer(quiet, processes))
+                rhythms.look_at(usages.stalls(quiet), witness.processes(quiet))
             known = {each.uid: each for each in rhythms.published()}
             for gang in [gang for gang in gangs if _is_quiet(gang, known)]:
                 gangs.remove(gang)

@@ -19,7 +19,7 @@ from pathlib import Path
 import structlog
 
 from healthd.agent.daemon import AgentDaemon, NodeSources
-from healthd.agent.pod_witness import ask_processes
+from healthd.agent.pod_witness import AskRankTimes, ask_processes
 from healthd.agent.probing import Probe
 from healthd.cli.machine.probes import nvml_of, probes_of
 from healthd.clock import Clock
@@ -92,6 +92,7 @@ def this_node(config: Config, clock: Clock) -> NodeSources:
         read_pods=pods.read,
         pod_usages=PodUsages(lambda: pods.groups) if config.probes.rhythms else None,
         ask_processes=ask_processes,
+        ask_rank_times=AskRankTimes(),
         read_gpus=nvml.use if "nvml" not in config.probes.off else GpuUses,
         make_probes=make_probes,
         pause_gpus=pause_gpus,

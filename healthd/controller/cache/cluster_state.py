@@ -520,7 +520,7 @@ def _without_work(status: NodeHealthStatus) -> NodeHealthStatus:
     """
     if not any(each.work for each in status.rhythms) or quiet_pods(status.rhythms):
         return status
-    rhythms = [replace(each, work=None, recent=None) for each in status.rhythms]
+    rhythms = [replace(each, work=None, recent=None, slow_ranks=[]) for each in status.rhythms]
     return replace(status, rhythms=rhythms, seen_at=None, cursor=KernelLogCursor())
 
 

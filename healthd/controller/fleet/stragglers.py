@@ -10,8 +10,9 @@ read as its precondition: of two controllers one succeeds, and only that one rep
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,6 +28,7 @@ from healthd.core.config import HangPolicy
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.gang_work import GangWork
 from healthd.core.hang.work.slow_gpus import SlowGpus
+from healthd.core.hang.work.slow_in_pods import SlowInPods
 from healthd.core.hang.work.straggler_text import minutes, sentence_of
 from healthd.core.printable import printable
 from healthd.core.recovery.gang import GangView, Root
@@ -40,6 +42,7 @@ from healthd.core.recovery.hangs.gang_stragglers import (
     nodes_of,
     open_stragglers,
     pods_of,
+    slow_in_pods_of,
     stopped,
     work_of,
 )
@@ -55,6 +58,34 @@ WATCHED_EVERY = timedelta(seconds=2)
 """The same of gangs of which a rank may be slow: agents are asked, and the answer decides."""
 AT_ONCE = 50
 """Gangs that are compared in one go."""
+
+
+@dataclass
+class _Known:
+    """What is known of one gang."""
+
+    work: GangWork | None = None
+    gpus: SlowGpus | None = None
+    in_pods: SlowInPods | None = None
+    unwritten: list[Straggler] = field(default_factory=list)
+    """Changes whose record is not written yet."""
+    refused: set[tuple[str, datetime]] = field(default_factory=set)
+    """Rank and begin of those that were reported, and whose record was refused."""
+
+    @property
+    def comparisons(self) -> list[GangWork | SlowGpus | SlowInPods]:
+        """By its work, by the clocks of its GPUs, and by ranks within its pods."""
+        return [each for each in (self.work, self.gpus, self.in_pods) if each is not None]
+
+    def adopt(self, straggler: Straggler) -> None:
+        """What is known of one that begins, or was reported by another controller."""
+        found = self.gpus if straggler.gpu else self.in_pods if straggler.pid else self.work
+        if found is not None:
+            found.adopt(straggler)
+
+    def restart(self) -> None:
+        """The pods were stopped."""
+        self.work = self.gpus = self.in_pods = None
 
 
 class Stragglers:
@@ -81,14 +112,8 @@ class Stragglers:
         self._trouble = trouble
         self._requests = WorkRequests(cluster, cluster_state)
         self._has_compared = False
-        self._gangs: dict[str, GangWork] = {}
+        self._gangs: dict[str, _Known] = {}
         """By uid of the root."""
-        self._gpus: dict[str, SlowGpus] = {}
-        """By uid of the root."""
-        self._unwritten: dict[str, list[Straggler]] = {}
-        """By uid of the root: changes whose record is not written yet."""
-        self._refused: dict[str, set[tuple[str, datetime]]] = {}
-        """By uid of the root: rank and begin of those that were reported, and whose record was refused."""
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -112,19 +137,16 @@ class Stragglers:
     async def compare(self) -> None:
         """Compare all gangs, and report what changed. Other tasks have their turn meanwhile."""
         roots = [root for root in self._cluster_state.roots.values() if is_compared(root, self._policy)]
-        uids = {root.ref.uid for root in roots}
-        self._gangs = {uid: gang for uid, gang in self._gangs.items() if uid in uids}
-        self._gpus = {uid: gpus for uid, gpus in self._gpus.items() if uid in uids}
-        self._unwritten = {uid: changes for uid, changes in self._unwritten.items() if uid in uids}
-        self._refused = {uid: known for uid, known in self._refused.items() if uid in uids}
+        self._gangs = {root.ref.uid: self._gangs.get(root.ref.uid) or _Known() for root in roots}
         await self._compare(roots)
         self._has_compared = True
 
     async def _compare(self, roots: Sequence[Root]) -> None:
         self._requests.begin_pass()
         for number, root in enumerate(roots, start=1):
-            changes = self._unwritten.pop(root.ref.uid, []) + self._changes(root, self._clock.now())
-            if changes:
+            known = self._gangs[root.ref.uid]
+            unwritten, known.unwritten = known.unwritten, []
+            if changes := unwritten + self._changes(root, known, self._clock.now()):
                 await self._record(root, changes)
             await self._ask(root)
             if number % AT_ONCE == 0:
@@ -132,14 +154,15 @@ class Stragglers:
 
     async def _ask(self, root: Root) -> None:
         """Ask agents for the newest minutes of this gang, where one of its ranks may be slow."""
-        gang, now = self._gangs.get(root.ref.uid), self._clock.now()
-        if gang is not None and (asked := gang.to_ask(now)):
+        work, now = self._gangs[root.ref.uid].work, self._clock.now()
+        if work is not None and (asked := work.to_ask(now)):
             nodes = nodes_of(asked, self._cluster_state.view(root.ref))
             await self._requests.ask(nodes, max(asked.values()))
 
     def _watched(self) -> list[Root]:
         """The gangs of which more will be known soon."""
-        watched = {uid for uid, gang in self._gangs.items() if gang.is_watched(self._clock.now())}
+        now = self._clock.now()
+        watched = {uid for uid, known in self._gangs.items() if known.work is not None and known.work.is_watched(now)}
         return [root for root in self._cluster_state.roots.values() if root.ref.uid in watched] if watched else []
 
     def show(self) -> None:
@@ -152,7 +175,7 @@ class Stragglers:
             return ()
         if not self._has_compared:
             return open_stragglers(root, self._clock.now())  # a new leader ends no alert before it has looked
-        found = [each.present for each in self._detectors(root)]
+        found = [each.present for each in self._comparisons(root)]
         return list({straggler.rank: straggler for each in found for straggler in each}.values())
 
     def slow_now(self, root: Root) -> Sequence[Straggler]:
@@ -160,68 +183,41 @@ class Stragglers:
         The slow ranks of a gang, where the newest that agents publish shows each of them to be slow; else none. A
         record alone shows nothing: its owner can write it, and a new leader has not looked yet.
         """
-        if not is_compared(root, self._policy) or root.ref.uid in self._unwritten:
+        known = self._gangs.get(root.ref.uid)
+        if not is_compared(root, self._policy) or known is None or known.unwritten:
             return ()
         now = self._clock.now()
-        present = [each for each in self._detectors(root) if each.present]
+        present = [each for each in known.comparisons if each.present]
         shown = [each.slow_now(now) for each in present]
         return [straggler for each in shown for straggler in each] if all(shown) else ()
 
-    def _detectors(self, root: Root) -> Iterator[GangWork | SlowGpus]:
-        """What compares this gang, by its work and by the clocks of its GPUs."""
-        if gang := self._gangs.get(root.ref.uid):
-            yield gang
-        if gpus := self._gpus.get(root.ref.uid):
-            yield gpus
+    def _comparisons(self, root: Root) -> Sequence[GangWork | SlowGpus | SlowInPods]:
+        known = self._gangs.get(root.ref.uid)
+        return known.comparisons if known is not None else ()
 
     def _rows(self) -> Iterable[SlowRank]:
         for root in self._cluster_state.roots.values():
             for each in self.present(root):
                 yield SlowRank(root.ref.namespace, root.ref.name, each.rank, each.node, each.since)
 
-    def _changes(self, root: Root, now: datetime) -> list[Straggler]:
+    def _changes(self, root: Root, known: _Known, now: datetime) -> list[Straggler]:
         """What began or ended. Where too little is known of the gang, nothing does."""
-        uid, view = root.ref.uid, self._cluster_state.view(root.ref)
+        view = self._cluster_state.view(root.ref)
         if over := stopped(view, now):
-            self._gangs.pop(uid, None)
-            self._gpus.pop(uid, None)
-            return [each for each in over if (each.rank, each.since) not in self._refused.get(uid, ())]
-        changes = self._changes_of_work(root, view, now) + self._changes_of_clocks(root, view, now)
-        return [each if each.ended_at else self._adopted(each, view, root) for each in changes]
+            known.restart()
+            return [each for each in over if (each.rank, each.since) not in known.refused]
+        changes = _changes_of_work(root, known, view, now)
+        changes += _changes_of_clocks(root, known, view, now)
+        changes += _changes_in_pods(root, known, view, now)
+        return [each if each.ended_at else self._adopted(each, known, view, root) for each in changes]
 
-    def _changes_of_work(self, root: Root, view: GangView, now: datetime) -> list[Straggler]:
-        work = work_of(view, now)
-        if work is None:
-            return []
-        gang = self._gangs.get(root.ref.uid)
-        if gang is None or not gang.is_of(work) or gang.is_ahead(now):
-            gang = self._gangs[root.ref.uid] = GangWork(work)
-            for each in open_stragglers(root, now):
-                if not each.gpu:
-                    gang.adopt(each)
-        return gang.observe(work, now)
-
-    def _changes_of_clocks(self, root: Root, view: GangView, now: datetime) -> list[Straggler]:
-        clocks = clocks_of(view, now)
-        if not clocks:
-            return []
-        gpus = self._gpus.get(root.ref.uid)
-        if gpus is None or gpus.pods != pods_of(view):
-            gpus = self._gpus[root.ref.uid] = SlowGpus(pods_of(view))
-            names = {name_of(pod, root) for pod in ranks(view)}
-            for each in open_stragglers(root, now):
-                if each.gpu and each.rank in names:  # the owner of a gang can write its record
-                    gpus.adopt(each)
-        return gpus.observe(clocks, now)
-
-    def _adopted(self, straggler: Straggler, view: GangView, root: Root) -> Straggler:
+    def _adopted(self, straggler: Straggler, known: _Known, view: GangView, root: Root) -> Straggler:
         """One that begins, with all that is known of it."""
-        known = self._explained(straggler, view, root)
-        (self._gpus if straggler.gpu else self._gangs)[root.ref.uid].adopt(known)
-        return known
-
-    def _explained(self, straggler: Straggler, view: GangView, root: Root) -> Straggler:
-        return with_history(explained(straggler, view), root, self._cluster_state.of_gang(root.ref), self._policy)
+        with_reason = explained(straggler, view)
+        if not straggler.pid:  # the gang is not moved for a rank within a pod
+            with_reason = with_history(with_reason, root, self._cluster_state.of_gang(root.ref), self._policy)
+        known.adopt(with_reason)
+        return with_reason
 
     async def _record(self, root: Root, changes: list[Straggler]) -> None:
         """Record *changes* and report them. Where another write came first, both wait for the next comparison."""
@@ -230,10 +226,10 @@ class Stragglers:
         except Refused as error:  # such as an older admission policy
             name, space = root.ref.name, root.ref.namespace
             log.warning("gang.stragglers_not_stored", gang=name, namespace=space, error=str(error))
-            self._refused.setdefault(root.ref.uid, set()).update((each.rank, each.since) for each in changes)
+            self._gangs[root.ref.uid].refused.update((each.rank, each.since) for each in changes)
         except ClusterError as error:
             log.info("stragglers.retry", gang=root.ref.name, namespace=root.ref.namespace, error=str(error))
-            self._unwritten[root.ref.uid] = changes
+            self._gangs[root.ref.uid].unwritten = changes
             return
         for each in changes:
             self._report(root, each)
@@ -260,3 +256,40 @@ class Stragglers:
         message = f"rank {printable(straggler.rank)} {how}, after {minutes(straggler.since, straggler.ended_at)}"
         log.info("gang.straggler_over", **names, how=message)
         self._announce(about, NORMAL, "GangStragglerOver", message)
+
+
+def _changes_of_work(root: Root, known: _Known, view: GangView, now: datetime) -> list[Straggler]:
+    work = work_of(view, now)
+    if work is None:
+        return []
+    if known.work is None or not known.work.is_of(work) or known.work.is_ahead(now):
+        known.work = GangWork(work)
+        for each in open_stragglers(root, now):
+            if not each.gpu and not each.pid:
+                known.work.adopt(each)
+    return known.work.observe(work, now)
+
+
+def _changes_of_clocks(root: Root, known: _Known, view: GangView, now: datetime) -> list[Straggler]:
+    clocks = clocks_of(view, now)
+    if not clocks:
+        return []
+    if known.gpus is None or known.gpus.pods != pods_of(view):
+        known.gpus = SlowGpus(pods_of(view))
+        names = {name_of(pod, root) for pod in ranks(view)}
+        for each in open_stragglers(root, now):
+            if each.gpu and each.rank in names:  # the owner of a gang can write its record
+                known.gpus.adopt(each)
+    return known.gpus.observe(clocks, now)
+
+
+def _changes_in_pods(root: Root, known: _Known, view: GangView, now: datetime) -> list[Straggler]:
+    published = slow_in_pods_of(view, now)
+    if not published:
+        return []
+    if known.in_pods is None:
+        known.in_pods = SlowInPods()
+        for each in open_stragglers(root, now):
+            if each.pid and each.pod in published:
+                known.in_pods.adopt(each)
+    return known.in_pods.observe(published, now)

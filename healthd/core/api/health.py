@@ -42,6 +42,8 @@ MOST_WINDOWS = 24
 """Windows of a pod's work that are published: six minutes, where steps are short."""
 LONGEST_WINDOW = 120
 """Seconds of such a window."""
+MOST_SLOW_RANKS = 4
+"""Ranks of a pod that are published as slow, the newest ones."""
 
 
 class Device(Slim, frozen=True, kw_only=True):
@@ -220,6 +222,36 @@ class PodWork(Slim, frozen=True, kw_only=True):
     """The part of the time in which a process of it waited for a disk or a file system; empty: as above."""
 
 
+class PodSlowRank(Slim, frozen=True, kw_only=True):
+    """
+    A rank that the other ranks of its pod wait for, by the component `hang-evidence`. Shares are of the time of main
+    threads.
+    """
+
+    rank: Number
+    """As its launcher numbered it."""
+    pid: Number
+    """Its process on the node."""
+    since: Moment
+    """When it became slow."""
+    ended_at: Moment | None = None
+    """When it began to keep up again, or was stopped; absent: it is still slow."""
+    slower: Rate
+    """How much longer a step takes for it: 0.1 is 10 %."""
+    ran: Share
+    """Its main thread had a processor."""
+    starved: Share
+    """It was ready to run and had none."""
+    peers_ran: Share
+    """The median of the other ranks of the pod."""
+    peers_starved: Share
+    """The same."""
+    from_start: bool = False
+    """It has been so since it could be compared: the job itself may give it more to do."""
+    confidence: Share
+    """An estimate."""
+
+
 class GpuClock(Slim, frozen=True, kw_only=True):
     """How fast one GPU runs while it works."""
 
@@ -281,6 +313,9 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     """How much it worked lately; absent: its steps are too long to compare, or its agent does not know it yet."""
     recent: PodWork | None = None
     """The newest minutes of that in windows of 5 s; absent: the controller did not ask for it lately."""
+    slow_ranks: Annotated[list[PodSlowRank], msgspec.Meta(max_length=MOST_SLOW_RANKS)] = []
+    """Ranks that the others of the pod wait for, and such that no longer are; empty: none was seen, or the component
+    `hang-evidence` is not there."""
     clocks: GpuClocks | None = None
     """How fast the GPUs run while they work. Of `gpus` alone; absent: it is not known, or they do not work."""
 

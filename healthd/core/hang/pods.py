@@ -26,6 +26,8 @@ from healthd.core.hang.past import Past
 from healthd.core.hang.rhythm import WINDOW
 from healthd.core.hang.samples import Rates, Stall, Usage
 from healthd.core.hang.silence import GangRhythm, Silence
+from healthd.core.hang.work.pod_ranks import PodRanks
+from healthd.core.hang.work.rank_time import RankTime
 from healthd.core.hang.work.work_windows import FINE, WorkWindows, recent_work
 
 SAMPLE_EVERY = timedelta(seconds=1)
@@ -121,6 +123,15 @@ class PodRhythms:
         for uid in self.to_look_at:
             self._pods[uid].look_at(stalls.get(uid, Stall()), (processes or {}).get(uid))
 
+    def to_compare(self, at: datetime) -> Sequence[str]:
+        """The uids of the pods that work, and whose ranks are to be compared now."""
+        return [uid for uid, pod in self._pods.items() if pod.is_to_compare(at)]
+
+    def compare(self, times: Mapping[str, Sequence[RankTime]], at: datetime) -> None:
+        """Take the times of the ranks of the pods `to_compare`. Of one left out, nothing is known."""
+        for uid in self.to_compare(at):
+            self._pods[uid].compare(times.get(uid, ()), at)
+
     def published(self) -> Sequence[PodRhythm]:
         """The pods whose rhythm is known, sorted by uid; the same list object again when nothing changed."""
         known = [self._pods[uid].published() for uid in sorted(self._pods) if self._pods[uid].is_known]
@@ -138,6 +149,7 @@ class _Pod:
         self._late = late
         self._work = WorkWindows(late) if late is not None else None
         self._recent: PodWork | None = None
+        self._ranks = PodRanks() if late is not None else None
         self._rhythm = GangRhythm(KEPT, {uid: past})
         self.silence: Silence | None = None
         self._gpus_silent_since: datetime | None = None
@@ -164,6 +176,8 @@ class _Pod:
         self.silence = self._rhythm.observe({self._uid: usage}, at)
         if self._quiet_since is None:
             self._activity = None
+        if self._ranks is not None and self.silence is not None:
+            self._ranks.pause()
         self._numbers = rounded_anew(self._numbers, (self._rhythm.period, self._rhythm.allowed))
         if self.is_known and self._work is not None:
             self._work.observe(self._rhythm.members[self._uid].ring, self._rhythm.period, at)
@@ -178,6 +192,15 @@ class _Pod:
 
     def forget_fine(self) -> None:
         self._recent = None
+
+    def is_to_compare(self, at: datetime) -> bool:
+        if self._ranks is None or not self.is_known or self.silence is not None:
+            return False
+        return self._ranks.is_due(self._rhythm.period, at)
+
+    def compare(self, times: Sequence[RankTime], at: datetime) -> None:
+        if self._ranks is not None:
+            self._ranks.observe(times, self._rhythm.period, at)
 
     def observe_gpus(self, silent_since: datetime | None) -> None:
         self._gpus_silent_since = silent_since
@@ -228,6 +251,7 @@ class _Pod:
             activity=self._activity,
             work=self._work.newest if self._work is not None else None,
             recent=self._recent,
+            slow_ranks=list(self._ranks.slow) if self._ranks is not None else [],
         )
         if self.silence is None:
             return works

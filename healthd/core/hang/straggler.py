@@ -6,14 +6,16 @@ from typing import Annotated
 
 import msgspec
 
-from healthd.core.untrusted import Moment
+from healthd.core.untrusted import LARGEST_NUMBER, Moment
 
 LONGEST_NAME = 320
 """Characters of a rank, a pod or a node: an index has no more."""
 LONGEST_REASON = 600
 """Characters."""
-Amount = Annotated[float, msgspec.Meta(ge=0, le=1000)]
+LARGEST_AMOUNT = 1000
+Amount = Annotated[float, msgspec.Meta(ge=0, le=LARGEST_AMOUNT)]
 """The record of a gang is on its root, where its owner can write it."""
+Number = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_NUMBER)]
 
 
 class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -51,6 +53,8 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     """
     gpu: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = ""
     """The PCI address of the GPU whose clock shows it. Empty: the processors of its host do."""
+    pid: Number = 0
+    """Its process on the node, where it is slower than the other ranks of its own pod. 0: pods were compared."""
     was_stopped: bool = False
     """It ended because the ranks were stopped."""
     hung: bool = False

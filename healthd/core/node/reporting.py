@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from healthd.core.api import KernelLogCursor, NodeHealth, NodeHealthStatus, PodRhythm
-from healthd.core.api.health import GpuClocks, MemberState, PodWork
+from healthd.core.api.health import GpuClocks, MemberState, PodSlowRank, PodWork
 from healthd.core.node.work_changes import has_changed
 
 PODS_AFTER = timedelta(seconds=2)
@@ -35,6 +35,8 @@ CLOCKS_CHANGED = 0.015
 """By how much of its clock."""
 WORK_ASKED_AFTER = timedelta(seconds=9)
 """The same while the controller asks for the newest minutes: two windows of 5 s, of which some are cut a bit late."""
+SLOW_RANKS_AFTER = timedelta(seconds=5)
+"""The same because a rank of a pod became slow, or keeps up again: a person is to know."""
 RENEW_AFTER = timedelta(minutes=1)
 """Between two writes while a pod is quiet. Nothing takes back what an agent said that has died: a gang is restarted
 only for what was said lately (`core.recovery.hangs.gang_silence.FRESH`)."""
@@ -109,6 +111,10 @@ def _work(status: NodeHealthStatus) -> list[PodWork]:
     return [rhythm.work for rhythm in status.rhythms if rhythm.work is not None]
 
 
+def _slow_ranks(status: NodeHealthStatus) -> list[tuple[str, list[PodSlowRank]]]:
+    return [(rhythm.uid, rhythm.slow_ranks) for rhythm in status.rhythms if rhythm.slow_ranks]
+
+
 def _clocks(status: NodeHealthStatus) -> GpuClocks | None:
     return next((rhythm.clocks for rhythm in status.rhythms if rhythm.clocks is not None), None)
 
@@ -146,6 +152,8 @@ def _waits_of_growth(stored: NodeHealthStatus, known: NodeHealthStatus) -> Itera
         yield WORK_ASKED_AFTER
     if (clocks := _clocks(known)) is not None and clocks != _clocks(stored):
         yield CLOCKS_CHANGED_AFTER if _are_notably_different(_clocks(stored), clocks) else WORK_AFTER
+    if _slow_ranks(stored) != _slow_ranks(known):
+        yield SLOW_RANKS_AFTER
     if _work(stored) != _work(known):
         yield WORK_CHANGED_AFTER if works_differently(known.rhythms) else WORK_AFTER
 

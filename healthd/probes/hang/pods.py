@@ -74,10 +74,10 @@ def _with_stack(known: RankEvidence, pid: int, left_s: float) -> RankEvidence:
 
 
 def _tasks(pod: PodFolders, proc: str) -> list[PodTask]:
-    return [task for pid in _pids(pod) if (task := read_task(pid, proc)) is not None]
+    return [task for pid in pids_of(pod) if (task := read_task(pid, proc)) is not None]
 
 
-def _pids(pod: PodFolders) -> list[int]:
+def pids_of(pod: PodFolders) -> list[int]:
     """Of the pod and its containers, and of groups that a container made below its own."""
     below = (folder for name in sorted(pod.containers) for folder in _folders(f"{pod.group}/{name}"))
     words = (word for folder in (pod.group, *below) for word in read_bytes(f"{folder}/cgroup.procs").split())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from healthd.core.hang.suspects.rank_processes import PodTask
 from healthd.probes.process_stat import read_stat
 from healthd.probes.sysfs import read_bytes
@@ -25,6 +27,31 @@ def read_task(pid: int, proc: str = "/proc") -> PodTask | None:
     is_numbered = any(name in values for name in _NUMBERS)
     mark = " ".join(values.get(name, "-") for name in _NUMBERS) if is_numbered else ""
     return PodTask(pid, stat.parent, stat.cpu, mark, values.get(_PORT, ""))
+
+
+class KnownTasks:
+    """The processes of one pod, of which it reads what is new."""
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self._proc = proc
+        self._known: dict[int, tuple[int, PodTask]] = {}
+        """By pid: when it began, in clock ticks, and what it was."""
+
+    def read(self, pids: Iterable[int]) -> list[PodTask]:
+        """These, without such as have ended."""
+        found = [(pid, each) for pid in pids if (each := self._read(pid)) is not None]
+        self._known = dict(found)
+        return [task for _, (_, task) in found]
+
+    def _read(self, pid: int) -> tuple[int, PodTask] | None:
+        stat = read_stat(pid, self._proc)
+        if stat is None:
+            return None
+        known = self._known.get(pid)
+        if known is not None and known[0] == stat.started:
+            return stat.started, known[1]._replace(parent=stat.parent, cpu=stat.cpu)
+        task = read_task(pid, self._proc)
+        return (stat.started, task) if task is not None else None
 
 
 def _word(value: bytes) -> str:

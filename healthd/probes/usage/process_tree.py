@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from healthd.core.hang.samples import Usage, takes_part
 from healthd.core.hang.work.own_waits import OwnWaits
-from healthd.probes.process_stat import LONGEST, parse_stat
+from healthd.probes.process_stat import LONGEST, parse_schedstat, parse_stat
 
 PROC = "/proc"
 MOST = 32
@@ -328,9 +328,8 @@ def _number_after(name: bytes, text: bytes) -> float:
 def _scheduled(descriptor: int) -> tuple[float, float]:
     """Seconds that a main thread had a processor, and that it waited for one. Zeros where the kernel does not count."""
     if descriptor >= 0:
-        with contextlib.suppress(OSError, ValueError):
-            ran, starved, *_ = map(int, os.pread(descriptor, PAGE, 0).split())
-            return ran / 1e9, starved / 1e9
+        with contextlib.suppress(OSError):
+            return parse_schedstat(os.pread(descriptor, PAGE, 0)) or (0.0, 0.0)
     return 0.0, 0.0
 
 

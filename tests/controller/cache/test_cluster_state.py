@@ -27,7 +27,7 @@ from healthd.core.api import (
     Taint,
     TimelineEntry,
 )
-from healthd.core.api.health import MemberState, PodWork
+from healthd.core.api.health import MemberState, PodSlowRank, PodWork
 from healthd.core.api.model import Phase, Verdict
 from healthd.core.node import work_request
 from healthd.core.recovery.members import deletion_asked_at
@@ -128,18 +128,23 @@ def test_what_an_agent_says_touches_the_gangs_that_run_there() -> None:
     assert cluster_state.dirty_keys == {TRAIN}
 
 
-def a_report(state: MemberState, cores: float, at: datetime, version: int) -> Any:
+A_SLOW_RANK = PodSlowRank(
+    rank=3, pid=7, since=START, slower=0.2, ran=0.6, starved=0, peers_ran=0.5, peers_starved=0, confidence=0.9
+)
+
+
+def a_report(state: MemberState, cores: float, at: datetime, version: int, *slow: PodSlowRank) -> Any:
     """Of a node with one pod that works."""
     since = None if state is MemberState.WORKING else START
     work = PodWork(end=at, seconds=15, cores=[cores])
-    rhythm = PodRhythm(uid="a", state=state, since=since, work=work)
+    rhythm = PodRhythm(uid="a", state=state, since=since, work=work, slow_ranks=list(slow))
     return stored(a_nodehealth("node-a", status=NodeHealthStatus(rhythms=[rhythm], seen_at=at)), version)
 
 
 def test_how_much_a_pod_works_touches_no_one_but_what_it_does_while_it_is_quiet_does() -> None:
     later = START + timedelta(minutes=2)
     cluster_state = a_cluster_state(JOB, member(), a_report(MemberState.WORKING, 4.0, START, 1))
-    cluster_state.upsert(a_report(MemberState.WORKING, 3.0, later, 2))
+    cluster_state.upsert(a_report(MemberState.WORKING, 3.0, later, 2, A_SLOW_RANK))
 
     assert cluster_state.dirty_keys == set()
     assert cluster_state.health["node-a"].status.seen_at == later

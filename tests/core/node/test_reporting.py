@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.api import Device, KernelLogCursor, Nic, NodeHealthStatus, PodEnd, PodRhythm
-from healthd.core.api.health import GPUS, MOST_WINDOWS, GpuClock, GpuClocks, MemberState, PodWork
+from healthd.core.api.health import GPUS, MOST_WINDOWS, GpuClock, GpuClocks, MemberState, PodSlowRank, PodWork
 from healthd.core.api.model import Verdict
 from healthd.core.node.reporting import (
     CLOCKS_CHANGED_AFTER,
@@ -23,6 +23,7 @@ from healthd.core.node.reporting import (
     RENEWED_FOR,
     RHYTHMS_AFTER,
     SILENT_AFTER,
+    SLOW_RANKS_AFTER,
     WORK_AFTER,
     WORK_ASKED_AFTER,
     WORK_CHANGED_AFTER,
@@ -214,6 +215,20 @@ def test_the_newest_minutes_are_written_as_often_as_they_are_cut_while_they_are_
     assert write_at(works([4.0] * 20), asked([4.0]), written=START) == START + WORK_ASKED_AFTER
     assert write_at(asked([4.0]), asked([4.0, 4.0]), written=START) == START + WORK_ASKED_AFTER
     assert write_at(asked([4.0]), works([4.0] * 20), written=START) == START + GROWTH_AFTER
+
+
+def test_a_rank_that_became_slow_is_written_within_seconds_and_so_is_its_end() -> None:
+    slow = PodSlowRank(
+        rank=13, pid=7, since=START, slower=0.2, ran=0.6, starved=0.0, peers_ran=0.5, peers_starved=0.0, confidence=0.9
+    )
+
+    def known(*ranks: PodSlowRank) -> NodeHealthStatus:
+        return replace(STORED, rhythms=[replace(each, slow_ranks=list(ranks)) for each in works([4.0] * 20).rhythms])
+
+    assert write_at(known(), known(slow), written=START) == START + SLOW_RANKS_AFTER
+    ended = replace(slow, ended_at=START)
+    assert write_at(known(slow), known(ended), written=START) == START + SLOW_RANKS_AFTER
+    assert write_at(known(slow), known(slow), written=START) == START + REFRESH_AFTER
 
 
 def clocked(mhz: float, seconds: int = 0) -> NodeHealthStatus:

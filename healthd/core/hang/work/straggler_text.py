@@ -26,6 +26,11 @@ def sentence_of(straggler: Straggler) -> str:
             f"{rank} has a GPU that is {straggler.slower:.0%} slower than those of its peers, which have to wait "
             f"({sure}): {straggler.reason}"
         )
+    if straggler.pid:
+        return printable(
+            f"{rank} is about {straggler.slower:.0%} slower than the other ranks of its pod, and they wait for it "
+            f"({sure}): {straggler.reason}"
+        )
     if straggler.reason:
         return printable(f"{rank} makes its gang about {straggler.slower:.0%} slower ({sure}): {straggler.reason}")
     return printable(
@@ -54,6 +59,16 @@ def pod_reason(straggler: Straggler, findings: Sequence[str]) -> str:
         )
         works = "it works, and its peers wait: it has more to do on the processor, or its processor is slower"
         why = _notable([(stalled, on_disk), (starved, waits), (ran, works)])
+    return _citing(why, findings)
+
+
+def rank_reason(straggler: Straggler, findings: Sequence[str]) -> str:
+    """Why a rank is slow beside the others of its pod, by its main thread, and the *findings* of its node."""
+    why = _reason(straggler)
+    return _citing(f"{why}{_from_start(straggler)}" if straggler.from_start else why, findings)
+
+
+def _citing(why: str, findings: Sequence[str]) -> str:
     cited = f"; its node has {'; '.join(findings)}" if findings else ""
     return printable(f"{why}{cited}")[:LONGEST_REASON]
 
@@ -80,7 +95,7 @@ def minutes(begin: datetime, end: datetime) -> str:
 
 
 def _places(straggler: Straggler) -> Sequence[tuple[str, str]]:
-    return ("pod", straggler.pod), ("node", straggler.node)
+    return ("pod", straggler.pod), ("node", straggler.node), ("process", str(straggler.pid or ""))
 
 
 def _reason(straggler: Straggler) -> str:

@@ -18,12 +18,12 @@ from healthd.core.api import NodeHealth, Pod
 from healthd.core.api.health import GpuClocks
 from healthd.core.api.model import Finding
 from healthd.core.config.gangs import HangPolicy, SilenceMode, StragglerMode
-from healthd.core.hang.straggler import Straggler
+from healthd.core.hang.straggler import LARGEST_AMOUNT, Straggler
 from healthd.core.hang.work.gang_work import AHEAD, KNOWN_FOR, RankWork
-from healthd.core.hang.work.straggler_text import pod_reason
+from healthd.core.hang.work.straggler_text import pod_reason, rank_reason
 from healthd.core.recovery.gang import GangView, Root, RootOutcome
 from healthd.core.recovery.hangs.gang_silence import is_whole, mode_of, ranks
-from healthd.core.recovery.hangs.pod_reports import began, gpu_clocks_of, report_of
+from healthd.core.recovery.hangs.pod_reports import PodReport, began, gpu_clocks_of, report_of
 from healthd.core.recovery.members import index_of, members
 
 KEPT = 8
@@ -71,6 +71,38 @@ def clocks_of(view: GangView, now: datetime) -> Mapping[str, GpuClocks]:
     return found
 
 
+def slow_in_pods_of(view: GangView, now: datetime) -> Mapping[str, Sequence[Straggler]]:
+    """What is published of ranks that are slower than others of their pod, by its name. Unknown pods are left out."""
+    if view.root is None or not is_whole(view, view.root):
+        return {}
+    reports = [(pod, report_of(pod, view, now)) for pod in ranks(view)]
+    return {pod.metadata.name: _slow_in(pod, report) for pod, report in reports if report is not None}
+
+
+def _slow_in(pod: Pod, report: PodReport) -> list[Straggler]:
+    """What an agent says of an earlier life of the pod is not about its ranks."""
+    return [
+        Straggler(
+            rank=str(slow.rank),
+            pid=slow.pid,
+            pod=pod.metadata.name,
+            node=pod.spec.node_name,
+            since=slow.since,
+            ended_at=slow.ended_at,
+            seen_at=report.seen_at,
+            slower=min(slow.slower, LARGEST_AMOUNT),
+            ran=slow.ran,
+            starved=slow.starved,
+            peers_ran=slow.peers_ran,
+            peers_starved=slow.peers_starved,
+            from_start=slow.from_start,
+            confidence=slow.confidence,
+        )
+        for slow in report.rhythm.slow_ranks
+        if slow.since >= began(pod)
+    ]
+
+
 def pods_of(view: GangView) -> frozenset[str]:
     """The uids of the pods of its ranks."""
     return frozenset(pod.metadata.uid for pod in ranks(view))
@@ -89,13 +121,19 @@ def nodes_of(names: Collection[str], view: GangView) -> list[str]:
 
 def explained(straggler: Straggler, view: GangView) -> Straggler:
     """With its pod, its node and the reason, as far as one is known."""
-    pod = next((pod for pod in ranks(view) if view.root and name_of(pod, view.root) == straggler.rank), None)
+    pod = next((pod for pod in ranks(view) if view.root and _is_in(straggler, pod, view.root)), None)
     if pod is None:
         return straggler
     node = pod.spec.node_name
     others = {each.spec.node_name for each in ranks(view)} - {node}
-    reason = pod_reason(straggler, _findings_of(node, others, view.health))
+    findings = _findings_of(node, others, view.health)
+    reason = rank_reason(straggler, findings) if straggler.pid else pod_reason(straggler, findings)
     return replace(straggler, pod=pod.metadata.name, node=node, reason=reason)
+
+
+def _is_in(straggler: Straggler, pod: Pod, root: Root) -> bool:
+    """Whether *pod* is the rank, or has it among others."""
+    return pod.metadata.name == straggler.pod if straggler.pid else name_of(pod, root) == straggler.rank
 
 
 def open_stragglers(root: Root, now: datetime) -> Sequence[Straggler]:

@@ -1,0 +1,122 @@
+"""How long the ranks of a pod ran, by a made-up process file system."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from healthd.probes.hang.pods import PodFolders
+from healthd.probes.hang.rank_times import LOOK_AGAIN_S, PodRankTimes
+
+
+class Node:
+    """One pod with a launcher and its ranks."""
+
+    def __init__(self, root: Path) -> None:
+        self.proc, self.group = root / "proc", root / "group"
+        (self.group / "main").mkdir(parents=True)
+        self.now = 0.0
+        self.times = PodRankTimes(str(self.proc), lambda: self.now)
+        self.runs(10, parent=1, cpu=1)
+        for number in (0, 1):
+            self.runs(20 + number, parent=10, number=str(8 + number), cpu=50, ran=40.0 + number, starved=0.5)
+
+    def runs(
+        self, pid: int, *, parent: int, number: str = "", cpu: int = 0, ran: float = 0.0, starved: float = 0.0
+    ) -> None:
+        """Process *pid* is there, with so many seconds of a processor."""
+        folder = self.proc / str(pid)
+        folder.mkdir(parents=True, exist_ok=True)
+        fields = ["S", parent, *[0] * 9, cpu * os.sysconf("SC_CLK_TCK"), 0, 0, 0, *[0] * 4, 1000 + pid, *[0] * 30]
+        (folder / "stat").write_text(f"{pid} (python) {' '.join(map(str, fields))}\n")
+        (folder / "environ").write_bytes(f"RANK={number}\0".encode() if number else b"PATH=/bin\0")
+        (folder / "schedstat").write_text(f"{round(ran * 1e9)} {round(starved * 1e9)} 77\n")
+        self._list()
+
+    def ends(self, pid: int) -> None:
+        for file in (self.proc / str(pid)).iterdir():
+            file.unlink()
+        (self.proc / str(pid)).rmdir()
+        self._list()
+
+    def _list(self) -> None:
+        pids = sorted(int(folder.name) for folder in self.proc.iterdir())
+        (self.group / "main" / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
+
+    def read(self) -> dict[int, tuple[int, float, float]]:
+        found = self.times.read({"uid": PodFolders(str(self.group), ["main"])})
+        return {each.number: (each.pid, each.ran, each.starved) for each in found.get("uid", [])}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_the_times_of_numbered_ranks_are_read(node: Node) -> None:
+    assert node.read() == {8: (20, 40.0, 0.5), 9: (21, 41.0, 0.5)}
+
+
+def test_what_has_no_number_is_no_rank(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    for pid in (20, 21):
+        node.ends(pid)
+    node.runs(30, parent=1, cpu=50, ran=9.0)  # two sidecars
+
+    assert node.read() == {}
+
+
+def test_the_environment_of_a_rank_is_read_once(node: Node) -> None:
+    before = node.read()
+    for pid in (20, 21):
+        (node.proc / str(pid) / "environ").unlink()
+    node.now += LOOK_AGAIN_S
+
+    assert node.read() == before
+
+
+def test_ranks_that_the_launcher_started_again_are_found_at_once(node: Node) -> None:
+    node.read()
+    for number in (0, 1):
+        node.ends(20 + number)
+        node.runs(40 + number, parent=10, number=str(8 + number), cpu=3, ran=2.0)
+
+    assert node.read() == {}  # what is known has ended
+    assert node.read() == {8: (40, 2.0, 0.0), 9: (41, 2.0, 0.0)}
+
+
+def test_a_number_of_a_process_that_is_used_again_is_of_another_one(node: Node) -> None:
+    node.read()
+    node.ends(21)
+    node.read()
+    node.runs(21, parent=1)
+    stat = node.proc / "21" / "stat"
+    stat.write_text(stat.read_text().replace("1021", "2021"))
+
+    assert node.read() == {8: (20, 40.0, 0.5)}
+
+
+def test_ranks_that_start_later_are_found_within_a_minute(node: Node) -> None:
+    node.read()
+    node.runs(22, parent=10, number="10", cpu=50, ran=1.0)
+
+    assert 10 not in node.read()
+    node.now += LOOK_AGAIN_S
+    assert 10 in node.read()
+
+
+def test_a_rank_stays_the_process_that_it_was_found_to_be(node: Node) -> None:
+    before = node.read()
+    for number in (0, 1):  # a process of its loader has used more than it for long
+        node.runs(50 + number, parent=20 + number, number=str(8 + number), cpu=5000)
+    node.now += LOOK_AGAIN_S
+
+    assert node.read() == before
+
+
+def test_where_the_kernel_does_not_count_nothing_is_known(node: Node) -> None:
+    (node.proc / "21" / "schedstat").unlink()
+
+    assert node.read() == {}
