@@ -28,6 +28,19 @@ ASK = (
 )
 
 
+ASK_TIMES = (
+    "import json; from healthd.agent.pod_witness import AskRankTimes; "
+    "print(json.dumps([[one.number, one.ran] for one in AskRankTimes()([%r]).get(%r, [])]))"
+)
+LAUNCHER = """
+import os, subprocess, sys
+rank = "import time\\nwhile True: sum(range(10_000)); time.sleep(0.01)"
+ranks = [subprocess.Popen([sys.executable, "-c", rank], env={**os.environ, "RANK": str(n)}) for n in (8, 9, 10)]
+ranks[0].wait()
+"""
+"""It starts three ranks, as torchrun does."""
+
+
 @pytest.fixture(scope="module")
 def real_node_count() -> int:
     """What is shown here, one node shows."""
@@ -88,6 +101,30 @@ def test_the_agent_learns_what_the_processes_of_other_pods_do(
     assert {state for state, _, _ in found.values()} <= {"sleeping", "running"}
     assert all(name for _, name, _ in found.values())
     assert all(peers for _, _, peers in found.values()), "each is connected with the API server"
+
+
+def test_the_agent_learns_how_long_the_ranks_of_a_users_pod_ran(
+    control_plane: ControlPlane, pods: dict[str, Json]
+) -> None:
+    container = {
+        "name": "ranks",
+        "image": "localhost/healthd:lab",
+        "command": ["python3", "-c", LAUNCHER],
+        "securityContext": {"runAsUser": 12345},
+    }
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ranks"}, "spec": {"containers": [container]}}
+    uid = control_plane.api.create("/api/v1/namespaces/default/pods", body)["metadata"]["uid"]
+    found: list[tuple[int, float]] = []
+
+    def are_known() -> bool:
+        found[:] = json.loads(run_in(control_plane, pods["agent"], "agent", ASK_TIMES % (uid, uid)))
+        return len(found) == 3
+
+    wait_until("the times of three ranks", are_known, limit=PATIENCE)
+    control_plane.api.delete("/api/v1/namespaces/default/pods/ranks")
+
+    assert [number for number, _ in found] == [8, 9, 10]
+    assert all(ran > 0 for _, ran in found)
 
 
 def test_root_in_its_own_container_gets_no_answer(control_plane: ControlPlane, pods: dict[str, Json]) -> None:
