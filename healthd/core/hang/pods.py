@@ -41,6 +41,8 @@ STAYS = 1.5
 """A pod that is sampled counts as so many times as busy as it is: two that are alike do not take turns."""
 NOTABLE = 1.5
 """A period is published anew when it is longer or shorter by this factor: each time it is learned it differs a bit."""
+MOST_COMPARED = 64
+"""Ranks of all pods that are compared with others of their pod: an hour is remembered of each."""
 KEPT = WINDOW + 20
 """Samples of each pod."""
 
@@ -130,7 +132,9 @@ class PodRhythms:
     def compare(self, times: Mapping[str, Sequence[RankTime]], at: datetime) -> None:
         """Take the times of the ranks of the pods `to_compare`. Of one left out, nothing is known."""
         for uid in self.to_compare(at):
-            self._pods[uid].compare(times.get(uid, ()), at)
+            others = sum(pod.compared for name, pod in self._pods.items() if name != uid)
+            known = times.get(uid, ())
+            self._pods[uid].compare(known if others + len(known) <= MOST_COMPARED else (), at)
 
     def published(self) -> Sequence[PodRhythm]:
         """The pods whose rhythm is known, sorted by uid; the same list object again when nothing changed."""
@@ -197,6 +201,11 @@ class _Pod:
         if self._ranks is None or not self.is_known or self.silence is not None:
             return False
         return self._ranks.is_due(self._rhythm.period, at)
+
+    @property
+    def compared(self) -> int:
+        """How many of its ranks are compared."""
+        return self._ranks.count if self._ranks is not None else 0
 
     def compare(self, times: Sequence[RankTime], at: datetime) -> None:
         if self._ranks is not None:

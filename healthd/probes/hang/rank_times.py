@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from healthd.core.hang.suspects.rank_processes import PodTask, rank_numbers, rank_processes
 from healthd.core.hang.work.rank_time import RankTime
+from healthd.core.untrusted import LARGEST_GANG
 from healthd.probes.hang.pods import PodFolders, pids_of
 from healthd.probes.hang.tasks import KnownTasks
 from healthd.probes.process_stat import parse_schedstat
@@ -67,5 +68,7 @@ class PodRankTimes:
 def _numbered(tasks: Sequence[PodTask]) -> Mapping[int, int]:
     """The processes of the ranks by their numbers. None where they have none: these may be sidecars."""
     ranks = [rank for rank in rank_processes(tasks) if rank.mark]
-    numbers = rank_numbers([rank.mark for rank in ranks])
+    numbers: Sequence[int] = rank_numbers([rank.mark for rank in ranks])
+    if max(numbers, default=0) > LARGEST_GANG:  # anybody may set such a variable
+        numbers = range(len(ranks))
     return {number: rank.pid for number, rank in zip(numbers, ranks, strict=True)}

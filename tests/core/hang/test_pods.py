@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -11,8 +12,9 @@ from msgspec.structs import replace
 
 from healthd.core.api import PodRhythm
 from healthd.core.api.health import MOST_PODS, MOST_WINDOWS, MemberState, PodActivity
-from healthd.core.hang.pods import CHOOSE_EVERY, PodRhythms
+from healthd.core.hang.pods import CHOOSE_EVERY, MOST_COMPARED, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
+from healthd.core.hang.work.rank_time import RankTime
 from tests.fakes import START
 
 SECOND = timedelta(seconds=1)
@@ -448,3 +450,19 @@ def test_a_pod_that_fell_quiet_lately_is_distinguished_from_one_that_did_so_long
 
     assert node.rhythms.fell_quiet(stopped - SECOND)
     assert not node.rhythms.fell_quiet(stopped + SECOND)
+
+
+def test_of_a_node_with_many_ranks_only_some_pods_are_compared() -> None:
+    node = Node()
+    names = [f"pod{number}" for number in range(6)]
+    asked = Counter[str]()
+    for second in range(400):
+        node.run(1, **dict.fromkeys(names, trains))
+        due = node.rhythms.to_compare(node.now)
+        asked.update(due)
+        ranks = [RankTime(number=each, pid=each, ran=float(second), starved=0.0) for each in range(16)]
+        node.rhythms.compare(dict.fromkeys(due, ranks), node.now)
+
+    often = [name for name in names if asked[name] > 40]
+    assert len(often) * 16 == MOST_COMPARED
+    assert all(0 < asked[name] <= 7 for name in names if name not in often)

@@ -68,6 +68,14 @@ def test_what_has_no_number_is_no_rank(tmp_path: Path) -> None:
     assert node.read() == {}
 
 
+@pytest.mark.parametrize("number", ["9" * 10, "9" * 16, "9" * 5000])
+def test_ranks_that_give_themselves_impossible_numbers_are_numbered_by_their_order(tmp_path: Path, number: str) -> None:
+    node = Node(tmp_path)
+    node.runs(22, parent=10, number=number, cpu=50, ran=7.0)
+
+    assert sorted(node.read()) == [0, 1, 2]
+
+
 def test_the_environment_of_a_rank_is_read_once(node: Node) -> None:
     before = node.read()
     for pid in (20, 21):

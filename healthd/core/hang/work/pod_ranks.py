@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from healthd.core.api.health import MOST_SLOW_RANKS, PodSlowRank
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.rank_time import RankTime
-from healthd.core.hang.work.slow_ranks import SlowRanks
+from healthd.core.hang.work.slow_ranks import RAN, SlowRanks
 from healthd.core.hang.work.work_share import SHORTEST, ShareWindow, WorkShare
 
 EARLY = timedelta(seconds=0.5)
@@ -30,12 +30,17 @@ class PodRanks:
     """The ranks of one pod, from nothing: which of them is slow is known minutes later."""
 
     def __init__(self) -> None:
-        self._ranks = SlowRanks()
+        self._ranks = SlowRanks([RAN])
         self._read: tuple[datetime, Sequence[RankTime]] | None = None
         """When the times were read last, and what was read."""
         self._compared: Sequence[RankTime] = ()
         """The ranks that are compared, by place."""
         self._slow: list[PodSlowRank] = []
+
+    @property
+    def count(self) -> int:
+        """How many ranks are compared."""
+        return len(self._compared)
 
     @property
     def slow(self) -> Sequence[PodSlowRank]:
