@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from healthd.core.hang.samples import Usage, takes_part
-from healthd.core.hang.work.own_waits import OwnWaits
 from healthd.probes.process_stat import LONGEST, parse_schedstat, parse_stat
+from healthd.probes.usage.main_thread import MainThread
 
 PROC = "/proc"
 MOST = 32
@@ -29,11 +28,8 @@ WAITS = 4
 """Processes whose switches and main threads are counted, the first of the tree: a rank may begin with shells and
 wrappers. Those of loaders and helpers show no steps, and cost as much as all else."""
 PAGE = 8192
-LONGEST_LOOK = 1.0
-"""Seconds that one look at a main thread tells of, at most: healthd may have had no processor."""
 _IO = b"syscr", b"syscw", b"rchar", b"wchar"
 _SWITCHES = (b"voluntary_ctxt_switches",)
-_OWN_WAITS = OwnWaits(os.uname().machine)
 
 
 class Beside(NamedTuple):
@@ -68,8 +64,8 @@ class ProcessTree:
         waits for something of its own. Another thread takes them: one that does not return holds up no read.
         """
         leads = self._leads
-        if leads is not None:
-            leads.look(now)
+        if leads is not None and leads.main_thread is not None:
+            leads.main_thread.look(now)
 
     def read(self) -> Usage | None:
         """What they have used since the first read, and those that ended meanwhile. None: there is no process."""
@@ -143,9 +139,7 @@ class _Process:
         self._io = _open_if_allowed(f"{folder}/io")
         self._status = _open_if_allowed(f"{folder}/status") if waits else -1
         self._schedstat = _open_if_allowed(f"{folder}/schedstat") if waits else -1
-        self._syscall = _OpenFile(f"{folder}/syscall") if waits else None
-        self._looked_at: float | None = None
-        self._own_waits = 0.0
+        self.main_thread = MainThread(folder) if waits else None
         self._stopped = 0
         self.worked = 0.0
         """Seconds that its main thread had a processor or was ready to run, since it began."""
@@ -176,39 +170,7 @@ class _Process:
             if descriptor >= 0:
                 os.close(descriptor)
         self._stat = self._io = self._status = self._schedstat = -1
-        self._syscall = None
-
-    def look(self, now: float) -> None:
-        """
-        See what its main thread waits for, and take it for what it has waited for since the last look. A process that
-        hangs in a driver may keep that from returning, and meanwhile another thread may `close` all files.
-        """
-        since, self._looked_at = self._looked_at, now
-        syscall = self._syscall
-        if since is None or syscall is None:
-            return
-        with contextlib.suppress(OSError):
-            if _OWN_WAITS.is_one(syscall.read(), self):
-                self._own_waits += min(now - since, LONGEST_LOOK)
-
-    def file(self, number: int) -> str:
-        """See `Opened`."""
-        try:
-            return os.readlink(f"{self._folder}/fd/{number}")  # noqa: PTH115 - words in probes
-        except OSError:
-            return ""
-
-    def number_at(self, address: int) -> int:
-        """See `Opened`."""
-        memory = -1
-        try:
-            memory = _open(f"{self._folder}/mem")
-            return int.from_bytes(os.pread(memory, 4, address), sys.byteorder, signed=True)
-        except (OSError, OverflowError):  # an address that is none
-            return -1
-        finally:
-            if memory >= 0:
-                os.close(memory)
+        self.main_thread = None  # a look that has not returned keeps it
 
     def _cpu(self) -> float:
         """Exact, where /proc has hundredths of a second: a rank that uses little shows no steps by those."""
@@ -232,28 +194,10 @@ class _Process:
             network=_network_bytes(self._network) if self._network else 0.0,
             ran=ran,
             starved=starved,
-            own_waits=self._own_waits,
+            own_waits=self.main_thread.own_waits if self.main_thread is not None else 0.0,
             stopped=float(self._stopped),
             states=stat.state,
         )
-
-
-class _OpenFile:
-    """
-    A file that two threads use. It is closed when neither does any more: closed by one of them, its number might be
-    that of another file by the time that the other one reads.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._descriptor = _open_if_allowed(path)
-
-    def __del__(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-
-    def read(self) -> bytes:
-        """What it says now. Empty where it must not be opened. Raises OSError."""
-        return os.pread(self._descriptor, PAGE, 0) if self._descriptor >= 0 else b""
 
 
 def children_of(pid: int, proc: str = PROC) -> list[int]:

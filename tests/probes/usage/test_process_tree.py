@@ -18,7 +18,8 @@ import pytest
 
 from healthd.core.hang.samples import Usage
 from healthd.probes.process_stat import TICK
-from healthd.probes.usage.process_tree import LIST_EVERY, LONGEST_LOOK, MOST, ProcessTree
+from healthd.probes.usage.main_thread import LONGEST_LOOK
+from healthd.probes.usage.process_tree import LIST_EVERY, MOST, ProcessTree
 
 ROOT = 100
 
