@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from healthd.agent.pod_witness import DEADLINE_S, NOT_READABLE, PATIENCE_S, TimesQuestion, received
 from healthd.core.api.health import MOST_RHYTHMS, PodProcess
@@ -32,6 +33,7 @@ from healthd.probes.errors import CannotRead
 from healthd.probes.hang.pods import PodFolders, ranks_of_pods
 from healthd.probes.hang.rank_times import PodRankTimes
 from healthd.probes.pod_processes import PodProcesses
+from healthd.probes.usage.main_thread_waits import MainThreadWaits
 
 LONGEST_QUESTION = 8 << 10
 _USAGE = "usage: python3 -m healthd.agent.hang_evidence SOCKET UID CGROUPS"
@@ -44,6 +46,7 @@ class Witness:
     def __init__(self, pods: PodProcesses) -> None:
         self._pods = pods
         self._times = PodRankTimes()
+        self._waits = MainThreadWaits()
 
     def processes(self, uids: Collection[str]) -> dict[str, PodProcess]:
         """What the processes of these pods do. A pod that is not on this node is left out. Raises CannotRead."""
@@ -54,7 +57,9 @@ class Witness:
 
     def rank_times(self, uids: Collection[str]) -> dict[str, list[RankTime]]:
         """How long the ranks of these pods ran. A pod without such ranks is left out. Raises CannotRead."""
-        return self._times.read(self._folders(uids))
+        times = self._times.read(self._folders(uids))
+        waits = self._waits.follow(self._times.pids)
+        return {uid: [replace(each, own_waits=waits[each.pid]) for each in mine] for uid, mine in times.items()}
 
     def _folders(self, uids: Collection[str]) -> Mapping[str, PodFolders]:
         self._pods.read()

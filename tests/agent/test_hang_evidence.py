@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -70,6 +71,16 @@ def test_the_agent_is_answered_how_long_the_ranks_of_a_pod_ran(node: Node) -> No
 
     assert (rank.number, rank.pid) == (13, node.pid)
     assert rank.ran > 0
+
+
+def test_that_a_rank_waits_for_a_pipe_is_seen_from_question_to_question(node: Node) -> None:
+    node.serves(questions=10_000)
+    ask = AskRankTimes(node.socket)
+    until = time.monotonic() + 60
+    while not (waits := ask([POD])[POD][0].own_waits) and time.monotonic() < until:
+        pass
+
+    assert waits > 0
 
 
 def test_no_other_user_is_given_times(node: Node) -> None:

@@ -3,9 +3,9 @@ When a slow rank within a pod is named, and what that costs: `python -m tests.be
 
 Starts one pod, in the machine's own tree of control groups (version 1), whose `--ranks` ranks are the demo's trainer,
 and the component `hang-evidence` as a program of its own. The pod is sampled as by an agent, once a second. After
-`--after` seconds one rank, other than the first, computes for a part `--by` of `--pace` longer in each step. The clock
-starts then, and ends when the agent would publish the rank. The bill is the processor time of the questions: that of
-the agent's thread, and that of the component, per second from the first answer on.
+`--after` seconds one rank, other than the first, computes (`--sleeps`: sleeps) for a part `--by` of `--pace` longer in
+each step. The clock starts then, and ends when the agent would publish the rank. The bill is the processor time of the
+questions: that of the agent's thread, and that of the component, per second from the first answer on.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Asked:
         return found
 
 
-def play(by: float, *, ranks: int, pace: float, after: float, lasts: float, victim: int) -> dict[str, Any]:
+def play(by: float, *, ranks: int, pace: float, after: float, lasts: float, victim: int, how: str) -> dict[str, Any]:
     """One pod, for so many seconds after a rank became slow."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="healthd-pod-ranks-")))
         top, uid = stack.enter_context(groups()), str(uuid.uuid4())
-        slow = [str(by), str(after), str(victim), str(pace), "computes"]
+        slow = [str(by), str(after), str(victim), str(pace), how]
         pod = _start(folder, containers_of(top, uid), slow, ranks, pace)
         stack.callback(_end, pod)
         path = str(folder / "socket")
@@ -139,13 +139,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--by", type=float, default=0.2)
+    parser.add_argument("--sleeps", action="store_true", help="the slow rank sleeps, and computes no more")
     parser.add_argument("--pace", type=float, default=0.5)
     parser.add_argument("--after", type=float, default=240.0)
     parser.add_argument("--lasts", type=float, default=180.0)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     args = parser.parse_args()
     victim = random.Random(args.seed).randrange(1, args.ranks)
-    found = play(args.by, ranks=args.ranks, pace=args.pace, after=args.after, lasts=args.lasts, victim=victim)
+    found = play(
+        args.by,
+        ranks=args.ranks,
+        pace=args.pace,
+        after=args.after,
+        lasts=args.lasts,
+        victim=victim,
+        how="sleeps" if args.sleeps else "computes",
+    )
     print(json.dumps({**vars(args), **found, "machine": machine()}, indent=2))
 
 

@@ -246,6 +246,10 @@ class PodSlowRank(Slim, frozen=True, kw_only=True):
     """The median of the other ranks of the pod."""
     peers_starved: Share
     """The same."""
+    own_waits: Share = 0.0
+    """It slept by itself, or waited for a file or another process of its own."""
+    peers_own_waits: Share = 0.0
+    """The median of the other ranks of the pod."""
     from_start: bool = False
     """It has been so since it could be compared: the job itself may give it more to do."""
     confidence: Share

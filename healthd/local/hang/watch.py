@@ -192,7 +192,7 @@ class HangWatch:
         for rank in ranks:
             if rank not in self._trees:
                 self._trees[rank] = self._open_tree(rank)
-        self._looks.trees = tuple(self._trees.values())
+        self._looks.looked_at = tuple(self._trees.values())
         gpus = self._gpus.read(now)
         return {rank.rank or rank.uid: _used(self._trees[rank].read(), gpus.get(rank.node)) for rank in ranks}
 
@@ -205,7 +205,7 @@ class HangWatch:
 
     def _keep_only(self, ranks: Sequence[RunningRank]) -> None:
         over = [self._trees.pop(rank) for rank in self._trees.keys() - set(ranks)]
-        self._looks.trees = tuple(self._trees.values())
+        self._looks.looked_at = tuple(self._trees.values())
         for tree in over:
             tree.close()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from healthd.core.hang.suspects.rank_processes import PodTask, rank_numbers, rank_processes
 from healthd.core.hang.work.rank_time import RankTime
@@ -21,12 +20,8 @@ from healthd.probes.sysfs import read_bytes
 
 LOOK_AGAIN_S = 60.0
 """A launcher may start its ranks long after the pod began."""
-
-
-class _Ranks(NamedTuple):
-    looked_at: float
-    by_number: Mapping[int, int]
-    """Their processes."""
+FORGOTTEN_AFTER_S = 300.0
+"""A pod that is not asked for any more. Those of a node are asked for one after the other."""
 
 
 class PodRankTimes:
@@ -35,34 +30,55 @@ class PodRankTimes:
     def __init__(self, proc: str = "/proc", now: Callable[[], float] = time.monotonic) -> None:
         self._proc = proc
         self._now = now
-        self._ranks: dict[str, _Ranks] = {}
-        self._tasks: dict[str, KnownTasks] = {}
+        self._pods: dict[str, _Pod] = {}
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes of all ranks that are known."""
+        return [pid for pod in self._pods.values() for pid in pod.ranks.values()]
 
     def read(self, pods: Mapping[str, PodFolders]) -> dict[str, list[RankTime]]:
-        """
-        By uid. A pod without numbered ranks is left out, and so is one of which a rank has just ended. Pods that are
-        not asked for are forgotten.
-        """
-        self._ranks = {uid: ranks for uid, ranks in self._ranks.items() if uid in pods}
-        self._tasks = {uid: self._tasks.get(uid) or KnownTasks(self._proc) for uid in pods}
-        times = {uid: self._times(uid, pod) for uid, pod in pods.items()}
-        return {uid: mine for uid, mine in times.items() if mine}
+        """By uid. A pod without numbered ranks is left out, and so is one of which a rank has just ended."""
+        now = self._now()
+        self._pods = {uid: pod for uid, pod in self._pods.items() if 0 <= now - pod.asked_at < FORGOTTEN_AFTER_S}
+        times = dict[str, list[RankTime]]()
+        for uid, folders in pods.items():
+            pod = self._pods.setdefault(uid, _Pod(self._proc))
+            if mine := pod.times(folders, now):
+                times[uid] = mine
+        return times
 
-    def _times(self, uid: str, pod: PodFolders) -> list[RankTime]:
-        known = self._ranks.get(uid)
-        if known is None or not 0 <= self._now() - known.looked_at < LOOK_AGAIN_S:
-            found = _numbered(self._tasks[uid].read(pids_of(pod)))
-            if known is not None and known.by_number.keys() == found.keys():
-                found = known.by_number  # all live, or they are looked up anew below
-            known = self._ranks[uid] = _Ranks(self._now(), found)
+
+class _Pod:
+    """The ranks of one pod."""
+
+    def __init__(self, proc: str) -> None:
+        self._proc = proc
+        self._tasks = KnownTasks(proc)
+        self._looked_at: float | None = None
+        self.asked_at = 0.0
+        self.ranks: Mapping[int, int] = {}
+        """Their processes, by number."""
+
+    def times(self, folders: PodFolders, now: float) -> list[RankTime]:
+        """Of each rank; none where one has just ended."""
+        self.asked_at = now
+        if self._looked_at is None or not 0 <= now - self._looked_at < LOOK_AGAIN_S:
+            self._look_again(folders, now)
         times = list[RankTime]()
-        for number, pid in known.by_number.items():
+        for number, pid in self.ranks.items():
             scheduled = parse_schedstat(read_bytes(f"{self._proc}/{pid}/schedstat"))
             if scheduled is None:
-                del self._ranks[uid]
+                self._looked_at, self.ranks = None, {}
                 return []
             times.append(RankTime(number=number, pid=pid, ran=scheduled.ran, starved=scheduled.starved))
         return times
+
+    def _look_again(self, folders: PodFolders, now: float) -> None:
+        self._looked_at = now
+        found = _numbered(self._tasks.read(pids_of(folders)))
+        if found.keys() != self.ranks.keys():  # else they are as they were found first, and those that ended are seen
+            self.ranks = found
 
 
 def _numbered(tasks: Sequence[PodTask]) -> Mapping[int, int]:

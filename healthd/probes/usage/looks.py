@@ -8,22 +8,33 @@ on.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
 from collections.abc import Sequence
+from typing import Protocol
 
 from healthd.core.hang.work.own_waits import SELDOM
-from healthd.probes.usage.process_tree import ProcessTree
+
+
+class Looked(Protocol):
+    """What can be looked at."""
+
+    def look(self, now: float) -> None:
+        """*now* is in seconds, of a clock that never goes back."""
+        ...
 
 
 class Looks:
-    """At those of `trees`, from `start` to `stop`."""
+    """At all of `looked_at`, from `start` to `stop`."""
 
     def __init__(self) -> None:
-        self.trees: Sequence[ProcessTree] = ()
+        self.looked_at: Sequence[Looked] = ()
         self.every = SELDOM
         """Seconds."""
+        self.until = math.inf
+        """After that time of the monotonic clock nothing is looked at, until it is set anew."""
         self._is_stopped = threading.Event()
 
     def start(self) -> None:
@@ -37,8 +48,9 @@ class Looks:
     def _run(self) -> None:
         while not self._is_stopped.is_set():
             time.sleep(pause(self.every))  # an Event that is waited for costs more
-            for tree in self.trees:
-                tree.look(time.monotonic())
+            for each in self.looked_at:
+                if (now := time.monotonic()) < self.until:
+                    each.look(now)
 
 
 def pause(every: float) -> float:

@@ -430,12 +430,12 @@ async def test_main_threads_are_looked_at_while_ranks_are_compared() -> None:
     watching = asyncio.create_task(run.watching(stragglers=StragglerWatch(run.policy, never), looks=looks).run())
     looks.every = OFTEN
     await run.clock.run_for(timedelta(seconds=3))
-    assert (looks.go_on, len(looks.trees)) == (True, 2)
+    assert (looks.go_on, len(looks.looked_at)) == (True, 2)
     assert looks.every == SELDOM  # both ranks do the same
 
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
-    assert (looks.go_on, len(looks.trees)) == (False, 0)
+    assert (looks.go_on, len(looks.looked_at)) == (False, 0)
 
 
 async def test_main_threads_are_not_looked_at_where_slow_ranks_are_ignored() -> None:

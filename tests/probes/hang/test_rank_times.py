@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from healthd.probes.hang.pods import PodFolders
-from healthd.probes.hang.rank_times import LOOK_AGAIN_S, PodRankTimes
+from healthd.probes.hang.rank_times import FORGOTTEN_AFTER_S, LOOK_AGAIN_S, PodRankTimes
 
 
 class Node:
@@ -83,6 +83,19 @@ def test_the_environment_of_a_rank_is_read_once(node: Node) -> None:
     node.now += LOOK_AGAIN_S
 
     assert node.read() == before
+
+
+def test_pods_that_are_asked_for_in_turn_are_not_forgotten(node: Node) -> None:
+    before = node.read()
+    for pid in (20, 21):
+        (node.proc / str(pid) / "environ").unlink()
+    node.times.read({"another": PodFolders(str(node.group), ["gone"])})
+
+    assert node.read() == before
+    assert sorted(node.times.pids) == [20, 21]
+    node.now += FORGOTTEN_AFTER_S
+    node.times.read({"another": PodFolders(str(node.group), ["gone"])})
+    assert node.times.pids == []
 
 
 def test_ranks_that_the_launcher_started_again_are_found_at_once(node: Node) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 
@@ -34,10 +35,23 @@ def test_pauses_between_looks_differ_so_that_no_step_is_seen_at_the_same_place_e
 def test_trees_are_looked_at_again_and_again_until_that_is_stopped() -> None:
     looks, tree = Looks(), Tree()
     looks.every = 0.01
-    looks.trees = (tree,)
+    looks.looked_at = (tree,)
     looks.start()
     try:
         assert tree.seen.wait(60)
     finally:
         looks.stop()
     assert tree.looks == sorted(tree.looks)
+
+
+def test_nothing_is_looked_at_after_the_time_for_which_looks_were_wanted() -> None:
+    looks, over, wanted = Looks(), Tree(), Tree()
+    looks.every, looks.until = 0.01, 0.0
+    looks.looked_at = (over,)
+    looks.start()
+    try:
+        looks.looked_at, looks.until = (wanted,), math.inf
+        assert wanted.seen.wait(60)
+    finally:
+        looks.stop()
+    assert over.looks == []

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from healthd.core.api.health import MOST_SLOW_RANKS, PodSlowRank
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.rank_time import RankTime
-from healthd.core.hang.work.slow_ranks import RAN, SlowRanks
+from healthd.core.hang.work.slow_ranks import SlowRanks
 from healthd.core.hang.work.work_share import SHORTEST, ShareWindow, WorkShare
 
 EARLY = timedelta(seconds=0.5)
@@ -30,7 +30,7 @@ class PodRanks:
     """The ranks of one pod, from nothing: which of them is slow is known minutes later."""
 
     def __init__(self) -> None:
-        self._ranks = SlowRanks([RAN])
+        self._ranks = SlowRanks()
         self._read: tuple[datetime, Sequence[RankTime]] | None = None
         """When the times were read last, and what was read."""
         self._compared: Sequence[RankTime] = ()
@@ -92,12 +92,17 @@ def _shares(
     the kernel does not count, or a main thread did nothing at all.
     """
     seconds = (end - begin).total_seconds()
-    used = [
-        WorkShare(min(1.0, (now.ran - then.ran) / seconds), min(1.0, (now.starved - then.starved) / seconds))
-        for then, now in zip(before, times, strict=True)
-    ]
+    used = [_share(then, now, seconds) for then, now in zip(before, times, strict=True)]
     whole = all(share.ran > 0 and share.starved >= 0 for share in used)
     return {str(place): share for place, share in enumerate(used)} if whole and len(used) > 1 else {}
+
+
+def _share(then: RankTime, now: RankTime, seconds: float) -> WorkShare:
+    ran, starved, own_waits = (
+        (after - before) / seconds
+        for before, after in ((then.ran, now.ran), (then.starved, now.starved), (then.own_waits, now.own_waits))
+    )
+    return WorkShare(min(1.0, ran), min(1.0, starved), own_waits=min(1.0, max(0.0, own_waits)))
 
 
 def _slow_rank(straggler: Straggler, time: RankTime) -> PodSlowRank:
@@ -111,6 +116,8 @@ def _slow_rank(straggler: Straggler, time: RankTime) -> PodSlowRank:
         starved=round(straggler.starved, DIGITS),
         peers_ran=round(straggler.peers_ran, DIGITS),
         peers_starved=round(straggler.peers_starved, DIGITS),
+        own_waits=round(straggler.own_waits, DIGITS),
+        peers_own_waits=round(straggler.peers_own_waits, DIGITS),
         from_start=straggler.from_start,
         confidence=straggler.confidence,
     )

@@ -23,6 +23,8 @@ class RankTime(msgspec.Struct, frozen=True, kw_only=True):
     """It had a processor."""
     starved: Seconds
     """It was ready to run, and had none."""
+    own_waits: Seconds = 0.0
+    """It slept by itself, or waited for a file or another process of its own, since it was first asked for."""
 
 
 RankTimes = Annotated[list[RankTime], msgspec.Meta(max_length=MOST_RANKS)]

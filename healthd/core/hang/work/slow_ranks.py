@@ -14,7 +14,6 @@ from operator import attrgetter
 import msgspec
 
 from healthd.core.hang.straggler import Straggler
-from healthd.core.hang.work.excesses import Part
 from healthd.core.hang.work.stragglers import AT_MOST, StragglerDetector
 from healthd.core.hang.work.work_share import ShareWindow
 
@@ -22,15 +21,12 @@ CONFIRMED = 0.6
 """So much of the usual distance from the noise is enough for a rank whose peers compute less than before."""
 
 
-RAN: Part = attrgetter("ran")
-OWN_WAITS: Part = attrgetter("own_waits")
-
-
 class SlowRanks:
-    """One gang, whose shares are those of main threads, compared as a whole and by these *parts*."""
+    """One gang, whose shares are those of main threads."""
 
-    def __init__(self, parts: Sequence[Part] = (RAN, OWN_WAITS)) -> None:
-        self._detectors = [StragglerDetector(part=part, confirmed=CONFIRMED) for part in (None, *parts)]
+    def __init__(self) -> None:
+        parts = (None, attrgetter("ran"), attrgetter("own_waits"))
+        self._detectors = [StragglerDetector(part=part, confirmed=CONFIRMED) for part in parts]
         self._present: dict[str, Straggler] = {}
         """By rank, as each was first reported."""
         self._kept_up: dict[str, datetime] = {}

@@ -95,6 +95,8 @@ def _slow_in(pod: Pod, report: PodReport) -> list[Straggler]:
             starved=slow.starved,
             peers_ran=slow.peers_ran,
             peers_starved=slow.peers_starved,
+            own_waits=slow.own_waits,
+            peers_own_waits=slow.peers_own_waits,
             from_start=slow.from_start,
             confidence=slow.confidence,
         )

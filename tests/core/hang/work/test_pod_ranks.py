@@ -26,6 +26,9 @@ class Pod:
         self.now = START
         self.pids = {number: 100 + number for number in EVEN}
         self.ran: dict[int, float] = dict.fromkeys(EVEN, 30.0)
+        self.own_waits: dict[int, float] = dict.fromkeys(EVEN, 0.0)
+        self.sleeps: dict[int, float] = {}
+        """The share of the time in which each waits for something of its own."""
         self.reads = 0
         self.answers = True
 
@@ -36,6 +39,8 @@ class Pod:
             self.now += SECOND
             for number, share in shares.items():
                 self.ran[number] += max(0.0, self.dice.gauss(share, 0.03))
+            for number, share in self.sleeps.items():
+                self.own_waits[number] += max(0.0, self.dice.gauss(share, 0.03))
             if self.ranks.is_due(1.0, self.now):
                 self.reads += 1
                 self.ranks.observe(self.times(shares) if self.answers else (), 1.0, self.now)
@@ -43,8 +48,8 @@ class Pod:
 
     def times(self, shares: Mapping[int, float]) -> list[RankTime]:
         return [
-            RankTime(number=number, pid=self.pids[number], ran=self.ran[number], starved=0.0)
-            for number in reversed(list(shares))
+            RankTime(number=each, pid=self.pids[each], ran=self.ran[each], starved=0.0, own_waits=self.own_waits[each])
+            for each in reversed(list(shares))
         ]
 
     def start_again(self) -> None:
@@ -69,6 +74,18 @@ def test_a_rank_that_becomes_slower_by_a_fifth_is_named_within_two_minutes(minut
     assert (slow.rank, slow.pid, slow.ended_at) == (13, 113, None)
     assert abs(slow.since - became_slow) <= timedelta(seconds=10)
     assert slow.slower == pytest.approx(0.2, abs=0.07)
+
+
+def test_a_rank_whose_data_come_late_is_named_and_what_it_waits_for() -> None:
+    pod = Pod()
+    pod.run(timedelta(minutes=10))
+    pod.sleeps = {13: 0.2}
+
+    [slow] = pod.run(timedelta(minutes=2), dict.fromkeys(EVEN, 0.4))
+
+    assert (slow.rank, slow.ended_at) == (13, None)
+    assert slow.own_waits == pytest.approx(0.2, abs=0.05)
+    assert slow.peers_own_waits == 0.0
 
 
 def test_even_ranks_are_not_named() -> None:
