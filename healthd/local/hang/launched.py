@@ -11,10 +11,13 @@ from functools import partial
 
 import structlog
 
-from healthd.core.hang.suspects.rank_processes import launched_ranks
+from healthd.core.hang.suspects.rank_processes import Launched, launched_ranks
+from healthd.core.hang.suspects.sibling_ranks import Siblings
+from healthd.core.hang.suspects.sibling_search import SiblingSearch
 from healthd.local.launchers import starts_ranks
 from healthd.local.processes.runner import RunningRank
 from healthd.local.processes.shim import descendants
+from healthd.probes.hang.siblings import read_connected
 from healthd.probes.hang.tasks import read_task
 from healthd.probes.sysfs import read_bytes
 from healthd.probes.usage.process_tree import Beside
@@ -33,18 +36,18 @@ class LaunchedRanks:
     def __init__(
         self,
         running: Callable[[], Sequence[RunningRank]],
-        find: Callable[[RunningRank], Sequence[RunningRank]] | None = None,
+        find: Callable[[RunningRank, datetime], Sequence[RunningRank]] | None = None,
     ) -> None:
         self._running = running
-        self._find = find or ranks_below
+        self._find = find or RanksBelow()
         self._launcher: RunningRank | None = None
         self._found: Sequence[RunningRank] = ()
 
-    async def cycle(self, _: datetime) -> timedelta:
+    async def cycle(self, now: datetime) -> timedelta:
         """Look once. A look that does not return, as one that waits for a driver, leaves all as it was."""
         ranks = self._running()
         launcher = ranks[0] if len(ranks) == 1 else None
-        found = await in_thread(partial(self._find, launcher), "look for ranks") if launcher is not None else ()
+        found = await in_thread(partial(self._find, launcher, now), "look for ranks") if launcher is not None else ()
         if found and found != self._found:
             log.info("run.launched_ranks", ranks=[rank.rank for rank in found], pids=[rank.pid for rank in found])
         self._launcher, self._found = launcher, found
@@ -56,15 +59,35 @@ class LaunchedRanks:
         return self._found if self._found and [*ranks] == [self._launcher] else ranks
 
 
-def ranks_below(launcher: RunningRank) -> list[RunningRank]:
+class RanksBelow:
     """
-    Those below *launcher*. None where it is no launcher. What it started beside them, such as a server without a
-    number, belongs to the first: a gang of which that works does not hang.
+    Those below one launcher after the other: by the numbers that it gave them, else those that are connected with each
+    other.
     """
-    tasks = [task for pid in sorted(descendants(launcher.shim))[:MOST_TASKS] if (task := read_task(pid)) is not None]
-    found = launched_ranks(tasks, lambda pid: starts_ranks(_command(pid)))
-    if found is None:
-        return []
+
+    def __init__(self, connected: Callable[[Siblings], frozenset[int]] = read_connected) -> None:
+        self._connected = connected
+        self._launcher: RunningRank | None = None
+        self._search = SiblingSearch()
+
+    def __call__(self, launcher: RunningRank, now: datetime) -> list[RunningRank]:
+        """
+        None where it is no launcher. What it started beside them, such as a server without a number, belongs to the
+        first: a gang of which that works does not hang.
+        """
+        if launcher != self._launcher:
+            self._launcher, self._search = launcher, SiblingSearch()
+        pids = sorted(descendants(launcher.shim))[:MOST_TASKS]
+        tasks = [task for pid in pids if (task := read_task(pid)) is not None]
+        found = launched_ranks(tasks, lambda pid: starts_ranks(_command(pid)))
+        if found is None:
+            siblings = [(each, self._connected(each)) for each in self._search.due(tasks)]
+            # Their launcher belongs to the first, too: it may do more than wait for them.
+            found = Launched(self._search.observe(tasks, siblings, now), frozenset())
+        return _running_ranks(launcher, found)
+
+
+def _running_ranks(launcher: RunningRank, found: Launched) -> list[RunningRank]:
     pids = frozenset(task.pid for task in found.ranks.values())
     return [
         launcher._replace(

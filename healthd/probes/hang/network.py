@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -75,12 +75,12 @@ def _first_looks(pids: Sequence[int], proc: str, until: float, now: Now) -> dict
     in_namespace: dict[int, dict[int, set[int]]] = defaultdict(dict)
     """Inodes, by namespace and process. A process whose namespace is not known is alone in one."""
     for pid in pids:
-        if now() < until and (inodes := _sockets(pid, proc)) is not None:
+        if now() < until and (inodes := socket_inodes(pid, proc)) is not None:
             in_namespace[_namespace(pid, proc) or -pid][pid] = inodes
     looks: dict[int, _Before] = {}
     for namespace, together in in_namespace.items():
         if now() < until:
-            sockets = _connections(next(iter(together)), set().union(*together.values()), proc)
+            sockets = connections_of(next(iter(together)), set().union(*together.values()), proc)
             for pid, inodes in together.items():
                 own = {inode: sockets[inode] for inode in inodes & sockets.keys()}
                 looks[pid] = _Before(max(0, namespace), Look(own, _threads(pid, proc)))
@@ -96,12 +96,12 @@ def _second_look(pid: int, before: Look, proc: str) -> Look | None:
     if not names_in(f"{proc}/{pid}/task"):
         return None
     lost = {inode for inode, socket in before.sockets.items() if socket.lost}
-    again = _connections(pid, lost, proc) if lost else {}
+    again = connections_of(pid, lost, proc) if lost else {}
     kept = {inode: socket for inode, socket in before.sockets.items() if inode not in lost}
     return Look({**kept, **again}, _threads(pid, proc))
 
 
-def _connections(pid: int, inodes: set[int], proc: str) -> dict[int, TcpSocket]:
+def connections_of(pid: int, inodes: set[int], proc: str) -> dict[int, TcpSocket]:
     """Those of *inodes* in the network namespace of *pid*."""
     net = f"{proc}/{pid}/net"
     tables = [name for name, count in _TABLES.items() if not _is_empty(f"{net}/{count}")]
@@ -113,7 +113,7 @@ def _is_empty(path: str) -> bool:
     return any(line.startswith(_NONE_IN_USE) for line in read_lines(path))
 
 
-def _table(path: str, inodes: set[int]) -> list[tuple[int, TcpSocket]]:
+def _table(path: str, inodes: Collection[int]) -> list[tuple[int, TcpSocket]]:
     try:
         with open(path, "rb") as table:
             return list(read_table(islice(table, MOST_ROWS), inodes))
@@ -121,7 +121,7 @@ def _table(path: str, inodes: set[int]) -> list[tuple[int, TcpSocket]]:
         return []
 
 
-def _sockets(pid: int, proc: str) -> set[int] | None:
+def socket_inodes(pid: int, proc: str) -> set[int] | None:
     """The inodes of the sockets of a process. None: its descriptors may not be read, or are too many."""
     folder = f"{proc}/{pid}/fd"
     names = names_in(folder)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from healthd.core.hang.suspects.evidence import ProcessEvidence, RankEvidence
 from healthd.core.hang.suspects.rank_processes import PodTask, rank_processes
+from healthd.core.hang.suspects.sibling_ranks import ranks_among, sibling_sets
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.network import read_networks
 from healthd.probes.hang.processes import read_processes
+from healthd.probes.hang.siblings import read_connected
 from healthd.probes.hang.stacks import read_stack
 from healthd.probes.hang.tasks import read_task
 from healthd.probes.sysfs import read_bytes
@@ -46,13 +48,14 @@ def ranks_of_pods(
 
     *until* is a time of *now*. Networks and stacks that cannot be read until then are left out.
     """
-    pids = {uid: [task.pid for task in rank_processes(_tasks(pod, proc))] for uid, pod in pods.items()}
+    half = now() + (until - now()) / 2  # the rest is for stacks
+    ranks = {uid: _ranks(_tasks(pod, proc), lambda: now() < half, proc) for uid, pod in pods.items()}
+    pids = {uid: [task.pid for task in mine] for uid, mine in ranks.items()}
     all_pids, states = [pid for mine in pids.values() for pid in mine], dict[int, ProcessEvidence]()
 
     def ask_states() -> None:
         states.update(read_processes(all_pids, proc=proc))
 
-    half = now() + (until - now()) / 2  # the rest is for stacks
     networks = read_networks(all_pids, until=half, meanwhile=ask_states, proc=proc, now=now)
 
     def seen(number: int, pid: int) -> RankEvidence:
@@ -71,6 +74,17 @@ def _with_stack(known: RankEvidence, pid: int, left_s: float) -> RankEvidence:
         return replace(known, stack=read_stack(pid, deadline_s=min(STACK_S, left_s)))
     except CannotRead:
         return known
+
+
+def _ranks(tasks: Sequence[PodTask], is_time: Callable[[], bool], proc: str) -> Sequence[PodTask]:
+    """Those that a launcher has numbered, else those that are connected with each other, else one."""
+    numbered = rank_processes(tasks)
+    if len({task.mark for task in numbered if task.mark}) > 1:
+        return numbered
+    for siblings in sibling_sets(tasks):
+        if is_time() and (connected := read_connected(siblings, proc)):
+            return ranks_among(siblings, connected)
+    return numbered
 
 
 def _tasks(pod: PodFolders, proc: str) -> list[PodTask]:

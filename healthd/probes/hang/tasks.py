@@ -26,7 +26,7 @@ def read_task(pid: int, proc: str = "/proc") -> PodTask | None:
     values = {name: _word(value) for name, _, value in pairs if name in (*_NUMBERS, _PORT)}
     is_numbered = any(name in values for name in _NUMBERS)
     mark = " ".join(values.get(name, "-") for name in _NUMBERS) if is_numbered else ""
-    return PodTask(pid, stat.parent, stat.cpu, mark, values.get(_PORT, ""))
+    return PodTask(pid, stat.parent, stat.cpu, mark, values.get(_PORT, ""), stat.started)
 
 
 class KnownTasks:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from healthd.local.hang.launched import LOOK_EVERY, LaunchedRanks, ranks_below
+from healthd.local.hang.launched import LOOK_EVERY, LaunchedRanks, RanksBelow
 from healthd.local.hang.watch import tree_of
 from healthd.local.processes.runner import RunningRank
 from tests.fakes import START
+from tests.sibling_processes import a_family
 
 LAUNCHER = """
 import os, subprocess, sys
@@ -53,7 +54,7 @@ def found() -> list[RunningRank]:
     deadline = time.monotonic() + LONGEST_S
     ranks = list[RunningRank]()
     while len(ranks) < 3 and time.monotonic() < deadline:
-        ranks = ranks_below(ONE._replace(shim=os.getpid()))
+        ranks = RanksBelow()(ONE._replace(shim=os.getpid()), START)
     return ranks
 
 
@@ -84,13 +85,48 @@ def test_what_has_no_number_belongs_to_the_first_rank_and_the_launcher_to_none(
         each.close()
 
 
+def test_ranks_without_numbers_are_those_that_are_connected_with_each_other() -> None:
+    with a_family("ranks") as family:
+        find = RanksBelow()
+        launcher = ONE._replace(shim=os.getpid())
+        looks = [find(launcher, START + number * LOOK_EVERY) for number in range(2)]
+        first = tree_of(looks[-1][0])
+        first.read()
+        of_first = set(first._processes)
+        first.close()
+
+    assert looks[0] == []  # some may be connected before the others
+    assert [(rank.rank, rank.pid, rank.shim, rank.is_launched) for rank in looks[-1]] == [
+        (str(number), pid, family.parent, True) for number, pid in enumerate(family.children[:3])
+    ]
+    assert of_first >= {family.children[0], family.children[3], family.parent}
+    assert not of_first & {*family.children[1:3]}
+
+
+def test_what_was_known_of_one_launcher_is_not_of_the_next() -> None:
+    with a_family("ranks"):
+        find = RanksBelow()
+        launcher = ONE._replace(shim=os.getpid())
+        looks = [find(launcher._replace(attempt=number), START + number * LOOK_EVERY) for number in range(2)]
+
+    assert looks == [[], []]
+
+
+def test_a_program_with_loaders_is_no_launcher() -> None:
+    with a_family("trainer"):
+        find = RanksBelow()
+        launcher = ONE._replace(shim=os.getpid())
+
+        assert not any(find(launcher, START + number * LOOK_EVERY) for number in range(3))
+
+
 class Run:
     """Ranks that run, and those that a look finds below a launcher."""
 
     def __init__(self, *ranks: RunningRank) -> None:
         self.ranks: Sequence[RunningRank] = ranks
         self.below: Sequence[RunningRank] = BELOW
-        self.launched = LaunchedRanks(lambda: self.ranks, lambda _: self.below)
+        self.launched = LaunchedRanks(lambda: self.ranks, lambda *_: self.below)
 
     async def look(self) -> Sequence[RunningRank]:
         """The ranks after one more look."""

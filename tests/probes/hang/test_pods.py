@@ -14,6 +14,7 @@ import pytest
 
 from healthd.core.hang.suspects.evidence import TaskState
 from healthd.probes.hang.pods import PodFolders, ranks_of_pods
+from tests.sibling_processes import a_family
 
 LAUNCHER = """
 import os, subprocess, sys
@@ -57,6 +58,31 @@ def test_each_rank_that_a_launcher_started_is_asked_and_the_launcher_is_not(
     expected = [TaskState.SLEEPING, TaskState.STOPPED, TaskState.SLEEPING]
 
     assert _until(lambda: states(pod), lambda found: found == expected) == expected
+
+
+def asked(pod: PodFolders, seconds: float) -> list[int]:
+    """The processes that are asked as ranks, with so much time."""
+    found = ranks_of_pods({"uid": pod}, until=time.monotonic() + seconds)["uid"]
+    return [each.process.pid for each in found if each.process]
+
+
+def test_ranks_without_numbers_are_asked_where_they_are_connected_with_each_other(tmp_path: Path) -> None:
+    with a_family("ranks") as family:
+        pod = a_pod(tmp_path, family.parent, *family.children)
+
+        assert asked(pod, 60.0) == family.children[:3]
+
+
+def test_without_time_to_read_connections_such_a_pod_is_one_rank(tmp_path: Path) -> None:
+    with a_family("ranks") as family:
+        pod = a_pod(tmp_path, family.parent, *family.children)
+
+        assert len(asked(pod, -1.0)) == 1
+
+
+def test_a_program_with_loaders_is_one_rank(tmp_path: Path) -> None:
+    with a_family("trainer") as family:
+        assert len(asked(a_pod(tmp_path, family.parent, *family.children), 60.0)) == 1
 
 
 def test_a_pod_whose_processes_are_gone_has_no_ranks(tmp_path: Path) -> None:

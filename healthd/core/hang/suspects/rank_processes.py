@@ -34,6 +34,8 @@ class PodTask(NamedTuple):
     """
     port: str = ""
     """At which its gang meets, as its launcher says it."""
+    started: int = 0
+    """In clock ticks since boot: a number that is used again belongs to another process."""
 
 
 def rank_processes(tasks: Sequence[PodTask]) -> list[PodTask]:

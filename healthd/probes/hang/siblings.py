@@ -1,0 +1,22 @@
+"""Which siblings have TCP connections with each other, from /proc."""
+
+from __future__ import annotations
+
+from healthd.core.hang.suspects.sibling_ranks import Siblings, connected_siblings, held_by_one
+from healthd.probes.hang.network import connections_of, socket_inodes
+
+
+def read_connected(siblings: Siblings, proc: str = "/proc") -> frozenset[int]:
+    """
+    See `connected_siblings`. None where the descriptors of the parent cannot be read: it may have handed on its own.
+
+    The kernel makes the tables of connections only where two of them have sockets, as few loaders and helpers do.
+    """
+    inodes = {pid: found for pid in siblings.pids if (found := socket_inodes(pid, proc)) is not None}
+    own = {pid: mine for pid, mine in held_by_one(inodes).items() if mine}
+    if siblings.parent.pid not in inodes or len(own.keys() - {siblings.parent.pid}) < 2:
+        return frozenset()
+    sockets = connections_of(siblings.children[0].pid, set().union(*own.values()), proc)
+    return connected_siblings(
+        siblings, {pid: [sockets[inode] for inode in mine & sockets.keys()] for pid, mine in own.items()}
+    )
