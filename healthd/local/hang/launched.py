@@ -12,12 +12,11 @@ from functools import partial
 import structlog
 
 from healthd.core.hang.suspects.rank_processes import Launched, launched_ranks
-from healthd.core.hang.suspects.sibling_ranks import Siblings
 from healthd.core.hang.suspects.sibling_search import SiblingSearch
 from healthd.local.launchers import starts_ranks
 from healthd.local.processes.runner import RunningRank
 from healthd.local.processes.shim import descendants
-from healthd.probes.hang.siblings import read_connected
+from healthd.probes.hang.siblings import first_connected
 from healthd.probes.hang.tasks import read_task
 from healthd.probes.sysfs import read_bytes
 from healthd.probes.usage.process_tree import Beside
@@ -65,8 +64,7 @@ class RanksBelow:
     other.
     """
 
-    def __init__(self, connected: Callable[[Siblings], frozenset[int]] = read_connected) -> None:
-        self._connected = connected
+    def __init__(self) -> None:
         self._launcher: RunningRank | None = None
         self._search = SiblingSearch()
 
@@ -81,9 +79,9 @@ class RanksBelow:
         tasks = [task for pid in pids if (task := read_task(pid)) is not None]
         found = launched_ranks(tasks, lambda pid: starts_ranks(_command(pid)))
         if found is None:
-            siblings = [(each, self._connected(each)) for each in self._search.due(tasks)]
+            connected = first_connected(self._search.due(tasks))
             # Their launcher belongs to the first, too: it may do more than wait for them.
-            found = Launched(self._search.observe(tasks, siblings, now), frozenset())
+            found = Launched(self._search.observe(tasks, connected, now), frozenset())
         return _running_ranks(launcher, found)
 
 

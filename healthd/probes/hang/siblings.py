@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from healthd.core.hang.suspects.sibling_ranks import Siblings, connected_siblings, held_by_one
+from collections.abc import Callable, Sequence
+
+from healthd.core.hang.suspects.sibling_ranks import Connected, Siblings, connected_siblings, held_by_one
 from healthd.probes.hang.network import connections_of, socket_inodes
+
+
+def first_connected(
+    sets: Sequence[Siblings], proc: str = "/proc", *, is_time: Callable[[], bool] = lambda: True
+) -> Connected | None:
+    """The first of *sets* in which some are connected, and which. None: none, or no time is left to see it."""
+    for siblings in sets:
+        if is_time() and (pids := read_connected(siblings, proc)):
+            return Connected(siblings, pids)
+    return None
 
 
 def read_connected(siblings: Siblings, proc: str = "/proc") -> frozenset[int]:

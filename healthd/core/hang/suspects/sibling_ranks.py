@@ -18,7 +18,7 @@ from healthd.core.hang.suspects.sockets import TcpSocket
 MOST_SIBLINGS = 64
 """Children of one process that are looked at. The connections of more are not read."""
 MOST_SETS = 8
-"""Parents below which connections are read in one look, those first whose children have used most."""
+"""Parents below which connections are read in one look. A launcher is above the ranks, and they above their loaders."""
 IDLE_CORES = 0.1
 """A rank that asks its store whether the others have come uses less."""
 
@@ -42,8 +42,15 @@ class Siblings(NamedTuple):
         return frozenset(child.pid for child in self.children if child.cpu >= LEADS * busiest)
 
 
+class Connected(NamedTuple):
+    """Siblings, and those of them that are connected with each other."""
+
+    siblings: Siblings
+    pids: frozenset[int]
+
+
 def sibling_sets(tasks: Sequence[PodTask]) -> list[Siblings]:
-    """Those among *tasks* whose connections are worth a look. Their parent has used little."""
+    """Those among *tasks* whose connections are worth a look, the highest first. Their parent has used little."""
     known = {task.pid: task for task in tasks}
     below: dict[int, list[PodTask]] = defaultdict(list)
     for task in tasks:
@@ -55,7 +62,16 @@ def sibling_sets(tasks: Sequence[PodTask]) -> list[Siblings]:
         if 2 <= len(children) <= MOST_SIBLINGS and known[pid].cpu < LAUNCHES * _cpu(children)
     ]
     likely = [each for each in found if len(each.alike) > 1]
-    return sorted(likely, key=lambda each: -_cpu(each.children))[:MOST_SETS]
+    return sorted(likely, key=lambda each: (_depth(each.parent, known), -_cpu(each.children)))[:MOST_SETS]
+
+
+def _depth(task: PodTask, known: Mapping[int, PodTask]) -> int:
+    """How many processes are above it."""
+    seen = {task.pid}
+    while (parent := known.get(task.parent)) is not None and parent.pid not in seen:
+        seen.add(parent.pid)
+        task = parent
+    return len(seen)
 
 
 def _cpu(tasks: Sequence[PodTask]) -> float:

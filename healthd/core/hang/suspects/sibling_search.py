@@ -11,10 +11,13 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from healthd.core.hang.suspects.rank_processes import PodTask
-from healthd.core.hang.suspects.sibling_ranks import Siblings, ranks_among, sibling_sets
+from healthd.core.hang.suspects.sibling_ranks import Connected, Siblings, ranks_among, sibling_sets
 
 OFTEN = 12
 """Looks since the siblings last changed that read connections. Then each twelfth does until ranks are found."""
+MOST_MISSES = 60
+"""Looks in a row that found nothing, after which each twelfth is enough in any case: loaders may change in each epoch,
+and the kernel takes milliseconds to make a table of connections."""
 
 
 class SiblingSearch:
@@ -33,6 +36,8 @@ class SiblingSearch:
         self._siblings: frozenset[int] = frozenset()
         self._looks = 0
         """Since these changed."""
+        self._misses = 0
+        """Looks at connections since one found ranks."""
         self._cpu: Mapping[int, float] = {}
         self._at: datetime | None = None
 
@@ -46,24 +51,18 @@ class SiblingSearch:
         siblings = frozenset(child.pid for each in sets for child in each.children)
         has_more = not siblings <= self._siblings
         self._siblings = siblings
-        self._looks = 0 if has_more else self._looks + 1
+        self._looks = 0 if has_more and self._misses < MOST_MISSES else self._looks + 1
         self._is_settled = self._is_settled and bool(self._known) and not has_more
-        if self._is_settled:
-            return []
-        return sets if self._looks < OFTEN or self._looks % OFTEN == 0 else []
+        is_due = not self._is_settled and (self._looks < OFTEN or self._looks % OFTEN == 0)
+        self._misses += is_due and bool(sets)
+        return sets if is_due else []
 
-    def observe(
-        self,
-        tasks: Sequence[PodTask],
-        connected: Sequence[tuple[Siblings, AbstractSet[int]]],
-        now: datetime,
-    ) -> Mapping[int, PodTask]:
-        """The ranks by number, by the processes at *now* and the connections of those that were due."""
+    def observe(self, tasks: Sequence[PodTask], connected: Connected | None, now: datetime) -> Mapping[int, PodTask]:
+        """The ranks by number, by the processes at *now* and by what those that were due showed."""
         cores = self._cores(tasks, now)
-        for siblings, group in connected:
-            if ranks := ranks_among(siblings, group, cores, waits=self._looks < OFTEN):
-                self._found(siblings, group, ranks)
-                break
+        if connected is not None and (ranks := ranks_among(*connected, cores, waits=self._looks < OFTEN)):
+            self._misses = 0
+            self._found(*connected, ranks)
         return self._known
 
     def _found(self, siblings: Siblings, group: AbstractSet[int], ranks: Sequence[PodTask]) -> None:

@@ -86,6 +86,11 @@ class TestSets:
     def test_others_are_not(self, tasks: list[PodTask]) -> None:
         assert sets(*tasks) == []
 
+    def test_a_launcher_is_looked_at_before_its_ranks_however_much_their_loaders_work(self) -> None:
+        loaders = [PodTask(100 + 10 * n + k, 10 + n % 4, 900.0) for n in range(4) for k in range(8)]
+
+        assert [parent for parent, _ in sets(*loaders, *RANKS, LAUNCHER)] == [7, 10, 11, 12, 13]
+
     def test_of_many_parents_those_are_looked_at_whose_children_have_worked_most(self) -> None:
         many = [
             PodTask(100 * n + child, 100 * n if child else 1, float(n if child else 0))
@@ -94,6 +99,10 @@ class TestSets:
         ]
 
         assert [parent for parent, _ in sets(*many)] == [100 * n for n in range(19, 19 - MOST_SETS, -1)]
+
+    def test_numbers_that_make_a_circle_end(self) -> None:
+        """Each was read at another moment, and a number may have been used again."""
+        assert len(sets(PodTask(1, 2, 0.0), PodTask(2, 1, 0.0), PodTask(3, 1, 9.0), PodTask(4, 1, 9.0))) == 1
 
 
 class TestConnected:

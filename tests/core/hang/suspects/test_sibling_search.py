@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from healthd.core.hang.suspects.rank_processes import PodTask
-from healthd.core.hang.suspects.sibling_search import OFTEN, SiblingSearch
+from healthd.core.hang.suspects.sibling_ranks import Connected
+from healthd.core.hang.suspects.sibling_search import MOST_MISSES, OFTEN, SiblingSearch
 from tests.fakes import START
 
 LAUNCHER = PodTask(7, 1, 0.0, started=70)
@@ -37,7 +38,7 @@ class Looks:
         due = self.search.due(tasks)
         self.reads += len(due)
         group = frozenset(cores if connected is None else connected)
-        found = self.search.observe(tasks, [(siblings, group) for siblings in due], now)
+        found = self.search.observe(tasks, Connected(due[0], group) if due and group else None, now)
         return {number: task.pid for number, task in found.items()}
 
 
@@ -63,6 +64,14 @@ def test_where_nothing_is_found_connections_are_read_more_and_more_rarely() -> N
         looks.look(gang(10, 11), connected=[])
 
     assert OFTEN < looks.reads <= OFTEN + 10
+
+
+def test_they_are_so_also_where_there_are_new_loaders_in_each_look() -> None:
+    looks = Looks()
+    for number in range(MOST_MISSES + 10 * OFTEN):
+        looks.look(gang(100 + 2 * number, 101 + 2 * number), connected=[])
+
+    assert MOST_MISSES <= looks.reads <= MOST_MISSES + OFTEN + 10
 
 
 def test_ranks_that_come_after_a_long_preparation_are_found() -> None:
@@ -142,4 +151,4 @@ def test_a_number_that_is_used_again_is_another_process() -> None:
     other = [LAUNCHER, PodTask(10, 7, 9.0, started=999), PodTask(11, 7, 9.0, started=11)]
     looks.search.due(other)
 
-    assert list(looks.search.observe(other, [], START)) == [1]
+    assert list(looks.search.observe(other, None, START)) == [1]
