@@ -95,7 +95,7 @@ def test_they_do_so_also_where_something_else_was_started_meanwhile() -> None:
     looks = Looks()
     looks.look(gang(10, 11, 12))
     looks.look(gang(10, 11, 12))
-    seen = [looks.look(gang(10, 12, 30), connected=[10, 12]) for _ in range(2 * OFTEN)]
+    seen = [looks.look(gang(10, 12, 30), connected=[10, 12]) for _ in range(4 * OFTEN)]
 
     assert all(each == {0: 10, 2: 12} for each in seen)
 
@@ -107,6 +107,25 @@ def test_the_ranks_of_the_next_gang_below_the_same_launcher_are_found() -> None:
     seen = [looks.look({}), looks.look(gang(20, 21)), looks.look(gang(20, 21))]
 
     assert seen == [{}, {}, {0: 20, 1: 21}]
+
+
+def test_the_ranks_of_each_of_many_gangs_are_found_at_once() -> None:
+    """As where a search for parameters starts them one after another."""
+    looks = Looks()
+    for number in range(100, 100 + 2 * MOST_MISSES, 2):
+        looks.look(gang(number, number + 1))
+
+        assert looks.look(gang(number, number + 1)) == {0: number, 1: number + 1}
+
+
+def test_new_loaders_below_a_rank_are_no_reason_to_read_connections() -> None:
+    looks = Looks()
+    looks.look(gang(10, 11))
+    looks.look(gang(10, 11))
+    ranks = [LAUNCHER, *(PodTask(pid, 7, 20.0, started=pid) for pid in (10, 11))]
+    loaders = [PodTask(pid, 10, 90.0, started=pid) for pid in (30, 31)]
+
+    assert looks.search.due([*ranks, *loaders]) == []
 
 
 def test_one_more_rank_is_counted_with_the_others() -> None:
