@@ -82,7 +82,7 @@ def _ranks(tasks: Sequence[PodTask], is_time: Callable[[], bool], proc: str) -> 
     if len({task.mark for task in numbered if task.mark}) > 1:
         return numbered
     connected = first_connected(sibling_sets(tasks), proc, is_time=is_time)
-    return ranks_among(*connected) if connected is not None else numbered
+    return (ranks_among(*connected) if connected is not None else ()) or numbered
 
 
 def _tasks(pod: PodFolders, proc: str) -> list[PodTask]:

@@ -22,11 +22,11 @@ def read_connected(siblings: Siblings, proc: str = "/proc") -> frozenset[int]:
     """
     See `connected_siblings`. None where the descriptors of the parent cannot be read: it may have handed on its own.
 
-    The kernel makes the tables of connections only where two of them have sockets, as few loaders and helpers do.
+    The kernel makes the tables of connections only where one of them has a socket of its own.
     """
     inodes = {pid: found for pid in siblings.pids if (found := socket_inodes(pid, proc)) is not None}
     own = {pid: mine for pid, mine in held_by_one(inodes).items() if mine}
-    if siblings.parent.pid not in inodes or len(own.keys() - {siblings.parent.pid}) < 2:
+    if siblings.parent.pid not in inodes or not own.keys() - {siblings.parent.pid}:
         return frozenset()
     sockets = connections_of(siblings.children[0].pid, set().union(*own.values()), proc)
     return connected_siblings(

@@ -86,21 +86,24 @@ def held_by_one(inodes: Mapping[int, AbstractSet[int]]) -> dict[int, set[int]]:
 
 def connected_siblings(siblings: Siblings, own: Mapping[int, Collection[TcpSocket]]) -> frozenset[int]:
     """
-    The most of them that are connected with each other, by the connections that each has alone. None where they may be
-    ranks of their parent: it is connected with one of them, and works as they do.
+    The most of them that are connected with each other, by the connections that each has alone. Else one that is
+    connected with itself, as the first rank of torch is with its store before another one has come.
+
+    None where they may be ranks of their parent: it is connected with one of them, and works as they do.
     """
     owners = {socket.local: pid for pid, mine in own.items() for socket in mine}
     peers: dict[int, set[int]] = defaultdict(set)
     for pid, mine in own.items():
         for socket in mine:
-            if (peer := owners.get(socket.remote, pid)) != pid:
+            if (peer := owners.get(socket.remote)) is not None:
                 peers[pid].add(peer)
                 peers[peer].add(pid)
     of_parent = peers.pop(siblings.parent.pid, set())
-    group = max(_groups(peers, without=siblings.parent.pid), key=len, default=frozenset[int]())
+    groups = [each for each in _groups(peers, without=siblings.parent.pid) if any(peers[pid] & each for pid in each)]
+    group = max(groups, key=len, default=frozenset[int]())
     busiest = max(child.cpu for child in siblings.children)
     works_with_them = bool(of_parent & group) and siblings.parent.cpu >= LEADS * busiest
-    return group if len(group) > 1 and not works_with_them else frozenset()
+    return frozenset() if works_with_them else group
 
 
 def _groups(peers: Mapping[int, Collection[int]], without: int) -> list[frozenset[int]]:
@@ -130,11 +133,11 @@ def ranks_among(
     for it the others wait. Where the others work without it, it is none.
     """
     missing = siblings.alike - connected
-    if not connected:
-        return ()
     if missing and waits and not _idle(missing, cores):
         return ()
     chosen = connected | missing if _idle(missing, cores) and _idle(connected, cores) else connected
+    if not connected or len(chosen) < 2:
+        return ()
     return tuple(child for child in siblings.children if child.pid in chosen)[:MOST_RANKS]
 
 

@@ -117,13 +117,17 @@ class TestConnected:
 
     @pytest.mark.parametrize(
         "links",
-        [[], [(10, 10)], [(10, 99), (11, 99)], [(10, 7), (11, 7)]],
-        ids=["none", "each with itself", "with another machine", "with their parent"],
+        [[], [(10, 99), (11, 99)], [(10, 7), (11, 7)]],
+        ids=["none", "with another machine", "with their parent"],
     )
     def test_connections_with_others_connect_no_siblings(self, links: list[tuple[int, int]]) -> None:
         found = {pid: sockets for pid, sockets in own(links).items() if pid != 99}
 
         assert not connected_siblings(GANG, found)
+
+    def test_a_first_rank_that_waits_for_all_others_is_connected_with_its_store(self) -> None:
+        assert connected((10, 10)) == [10]
+        assert connected((11, 7), (10, 10), (12, 7)) == [10]
 
     def test_a_launcher_that_keeps_the_store_is_no_rank_and_they_are(self) -> None:
         assert connected((10, 7), (11, 7), (10, 11)) == [10, 11]
@@ -172,6 +176,12 @@ class TestRanks:
 
     def test_where_it_is_not_known_what_works_only_the_connected_ones_are(self) -> None:
         assert [task.pid for task in ranks_among(GANG, {10, 11})] == [10, 11]
+
+    def test_the_first_one_is_a_rank_with_the_others_only_where_nothing_works(self) -> None:
+        assert ranks([10], waits=True) == [10, 11, 12, 13]
+        assert ranks([10], busy=[10]) == []
+        assert ranks([10], busy=[11]) == []
+        assert ranks_among(GANG, {10}) == ()
 
     def test_without_connections_there_are_none(self) -> None:
         assert ranks([]) == []
