@@ -123,22 +123,28 @@ def _groups(peers: Mapping[int, Collection[int]], without: int) -> list[frozense
 
 
 def ranks_among(
-    siblings: Siblings, connected: AbstractSet[int], cores: Mapping[int, float] = {}, *, waits: bool = False
+    siblings: Siblings,
+    connected: AbstractSet[int],
+    cores: Mapping[int, float] = {},
+    helpers: AbstractSet[int] = frozenset(),
+    *,
+    waits: bool = False,
 ) -> tuple[PodTask, ...]:
     """
-    The ranks, the oldest first. None: that is not clear yet.
+    The ranks, the oldest first. None: that is not clear yet, or they are not what works most below their parent.
 
     *cores*: what each has used of late. One that is not connected, but has worked as much as the others so far, may
     come yet, so while it works it is waited for, if *waits*. Where nothing of all that works, it is one of the ranks:
-    for it the others wait. Where the others work without it, it is none.
+    for it the others wait. Where the others work without it, it is none, and one of the *helpers* from then on.
     """
-    missing = siblings.alike - connected
+    missing = siblings.alike - connected - helpers
     if missing and waits and not _idle(missing, cores):
         return ()
-    chosen = connected | missing if _idle(missing, cores) and _idle(connected, cores) else connected
-    if not connected or len(chosen) < 2:
+    pids = connected | missing if _idle(missing, cores) and _idle(connected, cores) else connected
+    chosen = tuple(child for child in siblings.children if child.pid in pids)
+    if not connected or len(chosen) < 2 or _cpu(chosen) <= _cpu(siblings.children) / 2:
         return ()
-    return tuple(child for child in siblings.children if child.pid in chosen)[:MOST_RANKS]
+    return chosen[:MOST_RANKS]
 
 
 def _idle(pids: Collection[int], cores: Mapping[int, float]) -> bool:

@@ -31,6 +31,8 @@ class SiblingSearch:
         """By number."""
         self._is_settled = False
         """Whether all siblings that may be ranks are known."""
+        self._helpers: frozenset[int] = frozenset()
+        """Siblings that have worked as much so far, and without which the ranks work."""
         self._last: frozenset[int] = frozenset()
         """What the last look at connections found."""
         self._siblings: frozenset[int] = frozenset()
@@ -60,7 +62,8 @@ class SiblingSearch:
     def observe(self, tasks: Sequence[PodTask], connected: Connected | None, now: datetime) -> Mapping[int, PodTask]:
         """The ranks by number, by the processes at *now* and by what those that were due showed."""
         cores = self._cores(tasks, now)
-        if connected is not None and (ranks := ranks_among(*connected, cores, waits=self._looks < OFTEN)):
+        waits = self._looks < OFTEN
+        if connected is not None and (ranks := ranks_among(*connected, cores, self._helpers, waits=waits)):
             self._misses = 0
             self._found(*connected, ranks)
         return self._known
@@ -70,7 +73,8 @@ class SiblingSearch:
         is_again, self._last = pids == self._last, pids
         if not is_again:
             return
-        self._is_settled = siblings.alike <= pids <= group
+        self._helpers = siblings.alike - pids
+        self._is_settled = pids <= group and not self._helpers
         if pids != {rank.pid for rank in self._known.values()}:  # those that are left keep their numbers
             self._known = dict(enumerate(ranks))
 

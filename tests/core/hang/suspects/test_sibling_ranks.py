@@ -149,10 +149,13 @@ def test_a_connection_that_was_forked_off_is_of_none_of_those_that_have_it() -> 
     assert held_by_one({7: {1, 2}, 10: {1, 2, 3}, 11: {1, 2}, 12: set()}) == {7: set(), 10: {3}, 11: set(), 12: set()}
 
 
+IDLE = {task.pid: 0.9 * IDLE_CORES for task in RANKS}
+
+
 def ranks(group: Collection[int], busy: Collection[int] = (), *, waits: bool = False, cpu: float = 90.0) -> list[int]:
     """*busy*: what works now. *cpu*: what the first of the four has used so far."""
     siblings = Siblings(LAUNCHER, (RANKS[0]._replace(cpu=cpu), *RANKS[1:]))
-    cores = {task.pid: IDLE_CORES if task.pid in busy else 0.9 * IDLE_CORES for task in RANKS}
+    cores = IDLE | dict.fromkeys(busy, IDLE_CORES)
     return [task.pid for task in ranks_among(siblings, frozenset(group), cores, waits=waits)]
 
 
@@ -171,11 +174,20 @@ class TestRanks:
         """As a manager that has used as much as they have, in a start."""
         assert ranks([11, 12, 13], busy=[12], waits=True) == [11, 12, 13]
 
+    def test_what_was_seen_to_be_none_stays_so_when_nothing_works(self) -> None:
+        assert [task.pid for task in ranks_among(GANG, {10, 11, 13}, IDLE, {12})] == [10, 11, 13]
+
+    def test_a_server_and_its_client_are_none_beside_loaders_that_work_more(self) -> None:
+        """Their parent may train on a GPU."""
+        loaders = [PodTask(20 + number, 7, 90.0) for number in range(2)]
+
+        assert ranks_among(Siblings(LAUNCHER, (*RANKS[:2], *loaders)), {10, 11}) == ()
+
     def test_what_has_hardly_worked_is_none_though_nothing_works_now(self) -> None:
         assert ranks([11, 12, 13], cpu=1.0, waits=True) == [11, 12, 13]
 
     def test_where_it_is_not_known_what_works_only_the_connected_ones_are(self) -> None:
-        assert [task.pid for task in ranks_among(GANG, {10, 11})] == [10, 11]
+        assert [task.pid for task in ranks_among(GANG, {10, 11, 12})] == [10, 11, 12]
 
     def test_the_first_one_is_a_rank_with_the_others_only_where_nothing_works(self) -> None:
         assert ranks([10], waits=True) == [10, 11, 12, 13]

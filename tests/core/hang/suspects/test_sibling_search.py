@@ -155,6 +155,15 @@ def test_a_helper_that_was_taken_for_one_is_none_when_the_others_work_without_it
     assert seen[-1] == {0: 10, 1: 11}
 
 
+def test_one_without_which_they_worked_is_none_either_when_they_hang() -> None:
+    looks = Looks()
+    for _ in range(3):
+        looks.look({9: 0.0, 10: 1.0, 11: 1.0}, connected=[10, 11])
+    seen = [looks.look(dict.fromkeys((9, 10, 11), 0.0), connected=[10, 11]) for _ in range(3 * OFTEN)]
+
+    assert all(each == {0: 10, 1: 11} for each in seen)
+
+
 def test_what_works_but_never_connects_is_waited_for_a_minute() -> None:
     looks = Looks()
     seen = [looks.look(gang(10, 11, 12), connected=[10, 12]) for _ in range(3 * OFTEN)]
