@@ -121,11 +121,11 @@ def _table(path: str, inodes: Collection[int]) -> list[tuple[int, TcpSocket]]:
         return []
 
 
-def socket_inodes(pid: int, proc: str) -> set[int] | None:
-    """The inodes of the sockets of a process. None: its descriptors may not be read, or are too many."""
+def socket_inodes(pid: int, proc: str, most: int = MOST_DESCRIPTORS) -> set[int] | None:
+    """The inodes of the sockets of a process. None: its descriptors may not be read, or are more than *most*."""
     folder = f"{proc}/{pid}/fd"
     names = names_in(folder)
-    if not names or len(names) > MOST_DESCRIPTORS:
+    if not names or len(names) > most:
         return None
     return {inode for name in names if (inode := socket_inode(_target(f"{folder}/{name}"))) is not None}
 

@@ -14,11 +14,10 @@ from msgspec.structs import replace
 
 from healthd.core.hang.suspects.evidence import ProcessEvidence, RankEvidence
 from healthd.core.hang.suspects.rank_processes import PodTask, rank_processes
-from healthd.core.hang.suspects.sibling_ranks import ranks_among, sibling_sets
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.network import read_networks
 from healthd.probes.hang.processes import read_processes
-from healthd.probes.hang.siblings import first_connected
+from healthd.probes.hang.siblings import connected_ranks
 from healthd.probes.hang.stacks import read_stack
 from healthd.probes.hang.tasks import read_task
 from healthd.probes.sysfs import read_bytes
@@ -81,8 +80,7 @@ def _ranks(tasks: Sequence[PodTask], is_time: Callable[[], bool], proc: str) -> 
     numbered = rank_processes(tasks)
     if len({task.mark for task in numbered if task.mark}) > 1:
         return numbered
-    connected = first_connected(sibling_sets(tasks), proc, is_time=is_time)
-    return (ranks_among(*connected) if connected is not None else ()) or numbered
+    return connected_ranks(tasks, proc, is_time=is_time) or numbered
 
 
 def _tasks(pod: PodFolders, proc: str) -> list[PodTask]:

@@ -14,6 +14,7 @@ from healthd.core.hang.suspects.rank_processes import PodTask, rank_numbers, ran
 from healthd.core.hang.work.rank_time import RankTime
 from healthd.core.untrusted import LARGEST_GANG
 from healthd.probes.hang.pods import PodFolders, pids_of
+from healthd.probes.hang.siblings import connected_ranks
 from healthd.probes.hang.tasks import KnownTasks
 from healthd.probes.process_stat import parse_schedstat
 from healthd.probes.sysfs import read_bytes
@@ -38,7 +39,7 @@ class PodRankTimes:
         return [pid for pod in self._pods.values() for pid in pod.ranks.values()]
 
     def read(self, pods: Mapping[str, PodFolders]) -> dict[str, list[RankTime]]:
-        """By uid. A pod without numbered ranks is left out, and so is one of which a rank has just ended."""
+        """By uid. A pod without ranks that are known is left out, and so is one of which a rank has just ended."""
         now = self._now()
         self._pods = {uid: pod for uid, pod in self._pods.items() if 0 <= now - pod.asked_at < FORGOTTEN_AFTER_S}
         times = dict[str, list[RankTime]]()
@@ -76,14 +77,19 @@ class _Pod:
 
     def _look_again(self, folders: PodFolders, now: float) -> None:
         self._looked_at = now
-        found = _numbered(self._tasks.read(pids_of(folders)))
+        found = _by_number(self._tasks.read(pids_of(folders)), self._proc)
         if found.keys() != self.ranks.keys():  # else they are as they were found first, and those that ended are seen
             self.ranks = found
 
 
-def _numbered(tasks: Sequence[PodTask]) -> Mapping[int, int]:
-    """The processes of the ranks by their numbers. None where they have none: these may be sidecars."""
+def _by_number(tasks: Sequence[PodTask], proc: str) -> Mapping[int, int]:
+    """
+    The processes of the ranks by their numbers, in the order of their start where they have none and are connected with
+    each other. None where they are not: these may be sidecars.
+    """
     ranks = [rank for rank in rank_processes(tasks) if rank.mark]
+    if len(ranks) < 2 and (connected := connected_ranks(tasks, proc)):
+        return {number: rank.pid for number, rank in enumerate(connected)}
     numbers: Sequence[int] = rank_numbers([rank.mark for rank in ranks])
     if max(numbers, default=0) > LARGEST_GANG:  # anybody may set such a variable
         numbers = range(len(ranks))

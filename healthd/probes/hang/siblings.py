@@ -1,11 +1,30 @@
-"""Which siblings have TCP connections with each other, from /proc."""
+"""Which siblings have TCP connections with each other, from /proc: ranks that no launcher has numbered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from healthd.core.hang.suspects.sibling_ranks import Connected, Siblings, connected_siblings, held_by_one
+from healthd.core.hang.suspects.rank_processes import PodTask
+from healthd.core.hang.suspects.sibling_ranks import (
+    Connected,
+    Siblings,
+    connected_siblings,
+    held_by_one,
+    ranks_among,
+    sibling_sets,
+)
 from healthd.probes.hang.network import connections_of, socket_inodes
+
+MOST_DESCRIPTORS = 32_768
+"""Of siblings and their parent together that are read, an equal part of each: a process that has more is left out."""
+
+
+def connected_ranks(
+    tasks: Sequence[PodTask], proc: str = "/proc", *, is_time: Callable[[], bool] = lambda: True
+) -> tuple[PodTask, ...]:
+    """The ranks among the processes of a pod, by one look at those that are connected now. Empty: there are none."""
+    connected = first_connected(sibling_sets(tasks), proc, is_time=is_time)
+    return ranks_among(*connected) if connected is not None else ()
 
 
 def first_connected(
@@ -18,13 +37,14 @@ def first_connected(
     return None
 
 
-def read_connected(siblings: Siblings, proc: str = "/proc") -> frozenset[int]:
+def read_connected(siblings: Siblings, proc: str = "/proc", *, most: int = MOST_DESCRIPTORS) -> frozenset[int]:
     """
-    See `connected_siblings`. None where the descriptors of the parent cannot be read: it may have handed on its own.
+    See `connected_siblings`. None where the descriptors of the parent are not read: it may have handed on its own.
 
     The kernel makes the tables of connections only where one of them has a socket of its own.
     """
-    inodes = {pid: found for pid in siblings.pids if (found := socket_inodes(pid, proc)) is not None}
+    of_each = most // len(siblings.pids)
+    inodes = {pid: found for pid in siblings.pids if (found := socket_inodes(pid, proc, of_each)) is not None}
     own = {pid: mine for pid, mine in held_by_one(inodes).items() if mine}
     if siblings.parent.pid not in inodes or not own.keys() - {siblings.parent.pid}:
         return frozenset()

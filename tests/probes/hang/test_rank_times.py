@@ -9,6 +9,7 @@ import pytest
 
 from healthd.probes.hang.pods import PodFolders
 from healthd.probes.hang.rank_times import FORGOTTEN_AFTER_S, LOOK_AGAIN_S, PodRankTimes
+from tests.sibling_processes import Family, a_family
 
 
 class Node:
@@ -50,6 +51,14 @@ class Node:
         return {each.number: (each.pid, each.ran, each.starved) for each in found.get("uid", [])}
 
 
+def times_of(family: Family, root: Path) -> dict[int, int]:
+    """The processes by number of a pod of real processes."""
+    (root / "main").mkdir()
+    (root / "main" / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in (family.parent, *family.children)))
+    found = PodRankTimes().read({"uid": PodFolders(str(root), ["main"])})
+    return {each.number: each.pid for each in found.get("uid", [])}
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
@@ -66,6 +75,16 @@ def test_what_has_no_number_is_no_rank(tmp_path: Path) -> None:
     node.runs(30, parent=1, cpu=50, ran=9.0)  # two sidecars
 
     assert node.read() == {}
+
+
+def test_ranks_without_numbers_are_counted_where_they_are_connected_with_each_other(tmp_path: Path) -> None:
+    with a_family("ranks") as family:
+        assert times_of(family, tmp_path) == dict(enumerate(family.children[:3]))
+
+
+def test_the_loaders_of_a_program_are_no_ranks(tmp_path: Path) -> None:
+    with a_family("trainer") as family:
+        assert times_of(family, tmp_path) == {}
 
 
 @pytest.mark.parametrize("number", ["9" * 10, "9" * 16, "9" * 5000])

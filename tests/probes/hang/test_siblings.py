@@ -25,6 +25,12 @@ def test_loaders_that_have_inherited_both_ends_of_a_connection_are_not_connected
         assert not read_connected(siblings_of(family))
 
 
+def test_of_a_process_with_very_many_descriptors_they_are_not_read() -> None:
+    """A program may open as many as it likes."""
+    with a_family("ranks") as family:
+        assert not read_connected(siblings_of(family), most=5 * 3)
+
+
 def test_where_the_descriptors_of_the_parent_cannot_be_read_none_is(tmp_path: Path) -> None:
     """Each connection may be that of the parent, forked off."""
     with a_family("ranks") as family:

@@ -17,7 +17,7 @@ from healthd.core.hang.suspects.sockets import TcpSocket
 
 MOST_SIBLINGS = 64
 """Children of one process that are looked at. The connections of more are not read."""
-MOST_SETS = 8
+MOST_SETS = 4
 """Parents below which connections are read in one look. A launcher is above the ranks, and they above their loaders."""
 IDLE_CORES = 0.1
 """A rank that asks its store whether the others have come uses less."""

@@ -16,7 +16,7 @@ class RankTime(msgspec.Struct, frozen=True, kw_only=True):
     """What the main thread of one rank has used since it began."""
 
     number: Number
-    """As its launcher numbered it."""
+    """As its launcher numbered it, else in the order of their start."""
     pid: Number
     """On the node."""
     ran: Seconds
