@@ -93,16 +93,16 @@ class MemberRhythm:
         """Its last work, as much later as it was unseen since: from then on it was seen to do nothing."""
         return self.last_active + self.unseen
 
-    def observe(self, usage: Usage | None, at: datetime) -> None:
-        """Take a sample. None: it could not be read."""
+    def observe(self, usage: Usage | None, at: datetime, *, learns: bool = True) -> None:
+        """Take a sample. None: it could not be read. *learns*: what is usual may be learned from it."""
         quiet, looked_at, self._looked_at = self.quiet, self._looked_at, at
-        self._observe(usage, at)
+        self._observe(usage, at, learns=learns)
         if self.last_active == at:
             self.unseen = timedelta(0)
         elif self.quiet == quiet:
             self.unseen += at - looked_at
 
-    def _observe(self, usage: Usage | None, at: datetime) -> None:
+    def _observe(self, usage: Usage | None, at: datetime, *, learns: bool) -> None:
         before, self._before = self._before, (at, usage) if usage is not None else None
         self._activity, self.does_other_work = None, False
         self.saving.clear()
@@ -122,7 +122,7 @@ class MemberRhythm:
         self._judge(sample, at, seconds)
         if self.saving.observe(sample, self.rhythm, seconds):
             self._learns_from, self._learns_from_least = 0, WINDOW
-        if not self.saving.goes_on:
+        if learns and not self.saving.goes_on:
             self._learn(at)
 
     def forget_rhythm(self) -> None:

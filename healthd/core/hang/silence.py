@@ -142,13 +142,13 @@ class GangRhythm:
         for rank in self.members.keys() - usages.keys():
             del self.members[rank]
             self._ended[rank] = None
-        stopped_by_a_person = _all_are_stopped(usages)
+        stopped_by_a_person, learns = _all_are_stopped(usages), not self._may_hang_in_start
         for rank, usage in usages.items():
             if rank not in self.members:
                 self.members[rank] = MemberRhythm(
                     at, self._kept, self._pasts.get(rank), judges_start=self._judges_starts
                 )
-            self.members[rank].observe(None if stopped_by_a_person else usage, at)
+            self.members[rank].observe(None if stopped_by_a_person else usage, at, learns=learns)
         self._remember_pause()
         self._remember_save(at, appeared=saves)
         return self._silence(at)
@@ -337,6 +337,12 @@ class GangRhythm:
     def _is_start(self) -> bool:
         """Whether a member has had no rhythm yet, in a gang whose starts are judged."""
         return any(member.start is not None for member in self.members.values())
+
+    @property
+    def _may_hang_in_start(self) -> bool:
+        """A first rhythm that is learned then is that of the hang, and all would seem to work again."""
+        is_quiet = self._quiet >= SHORTEST.total_seconds()
+        return is_quiet and self._is_start and self.silent_since is not None
 
     @property
     def _cannot_go_on(self) -> bool:

@@ -102,6 +102,30 @@ def test_a_start_in_which_the_first_rank_asks_for_the_others_is_seen_as_one_in_w
     assert after(starting(trains_for=0).run(40, asks, is_stopped, waits, waits)) <= timedelta(seconds=11)
 
 
+@pytest.mark.parametrize("loads_for", [8, 20, 40])
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [(waits, waits), (asks, waits), (is_stopped, waits), (is_stopped, polls)],
+    ids=["all sleep", "one asks", "one is stopped", "one is stopped, and others poll"],
+)
+def test_a_start_that_hangs_for_long_is_no_rhythm(loads_for: int, first: Second, other: Second) -> None:
+    gang = starting(loads_for=loads_for, trains_for=0)
+    silence = gang.run(40, first, other, other, other)
+    assert silence
+
+    gang.run(1200, first, other, other, other)
+
+    assert {later.since if later else None for later in gang.silences} == {silence.since}
+
+
+def test_the_rhythm_is_learned_once_a_start_that_hung_goes_on() -> None:
+    gang = starting(trains_for=0)
+    assert gang.run(60, asks, waits, waits, waits)
+
+    assert gang.run(240, trains) is None
+    assert gang.rhythm.is_known
+
+
 def test_ranks_that_all_ask_each_other_may_make_light_steps() -> None:
     assert starting().run(120, asks) is None
 
