@@ -64,7 +64,8 @@ def read_processes(
     pids: Sequence[int], *, proc: str = "/proc", looks: int = LOOKS, sleep: Callable[[float], None] = time.sleep
 ) -> dict[int, ProcessEvidence]:
     """
-    What the trees of processes below *pids* are doing, by pid. *pids* are numbers of the namespace that *proc* shows.
+    What the trees of processes below *pids* are doing, by pid. *pids* are numbers of the namespace that *proc* shows. A
+    rank may have started another one, which is no part of its tree.
 
     Takes `PAUSE_S` for each of *looks* after the first. A process that was never seen is unknown, not gone.
     """
@@ -73,7 +74,7 @@ def read_processes(
         if number:
             sleep(PAUSE_S)
         parents = _parents(proc)
-        seen.append({pid: {process.key: process for process in _tree(pid, parents, proc)} for pid in pids})
+        seen.append({pid: {each.key: each for each in _tree(pid, parents, proc, without=pids)} for pid in pids})
     return {pid: _evidence(pid, [look[pid] for look in seen], proc) for pid in pids}
 
 
@@ -114,9 +115,10 @@ def _parents(proc: str) -> dict[int, list[int]]:
     return children
 
 
-def _tree(pid: int, children: Mapping[int, Iterable[int]], proc: str) -> Iterator[_Process]:
-    waiting, known = [pid], {pid}
-    while waiting and len(known) <= MOST_PROCESSES:
+def _tree(pid: int, children: Mapping[int, Iterable[int]], proc: str, without: Iterable[int]) -> Iterator[_Process]:
+    waiting, known = [pid], {pid, *without}
+    most = len(known) + MOST_PROCESSES
+    while waiting and len(known) < most:
         at = waiting.pop()
         if (process := _read(at, proc)) is not None:
             yield process

@@ -121,7 +121,8 @@ class ProcessTree:
 
     def _pids(self) -> list[int]:
         """Those of the root first: one of them makes the steps."""
-        own = [*([self._root] if self._with_root else []), *_below(self._root, self._proc)]
+        ranks = self._beside.ranks if self._beside is not None else frozenset[int]()
+        own = [*([self._root] if self._with_root else []), *_below(self._root, self._proc, without=ranks)]
         if self._beside is None:
             return own
         top, ranks, launchers = self._beside

@@ -105,6 +105,17 @@ class TestChangingProc:
         _task(tmp_path, 101, parent=100, state="T", ticks=ticks)
         assert read_processes([100], proc=str(tmp_path), sleep=_no_sleep)[100].state is state
 
+    def test_a_rank_that_another_one_has_started_is_no_part_of_that_one(self, tmp_path: Path) -> None:
+        _task(tmp_path, 100, ticks=50_000)
+        _task(tmp_path, 101, parent=100, ticks=40_000)
+        _task(tmp_path, 102, parent=100, state="T", ticks=50_000)
+        _task(tmp_path, 103, parent=102, ticks=40_000)
+        seen = read_processes([100, 102], proc=str(tmp_path), sleep=_no_sleep)
+        assert [(each.state, each.processes) for each in seen.values()] == [
+            (TaskState.SLEEPING, 2),
+            (TaskState.STOPPED, 2),
+        ]
+
     def test_processes_that_are_each_others_parents_end_the_search(self, tmp_path: Path) -> None:
         _task(tmp_path, 100, parent=101)
         _task(tmp_path, 101, parent=100)

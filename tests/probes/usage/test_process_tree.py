@@ -19,7 +19,7 @@ import pytest
 from healthd.core.hang.samples import Usage
 from healthd.probes.process_stat import TICK
 from healthd.probes.usage.main_thread import LONGEST_LOOK
-from healthd.probes.usage.process_tree import LIST_EVERY, MOST, ProcessTree
+from healthd.probes.usage.process_tree import LIST_EVERY, MOST, Beside, ProcessTree
 
 ROOT = 100
 
@@ -83,6 +83,17 @@ def test_the_root_is_counted_only_where_it_is_one_of_them(proc: Proc) -> None:
     grown = [used.cpu for each in trees if (used := each.read()) is not None]
 
     assert grown == pytest.approx([0.4, 0.5])
+
+
+def test_a_rank_that_the_first_one_has_started_is_no_part_of_it(proc: Proc) -> None:
+    for pid, parent in ((1, 0), (ROOT, 1), (101, ROOT), (102, 101), (103, ROOT), (104, 103)):
+        proc.process(pid, parent, state="R" if pid in (ROOT, 104) else "S")
+    beside = Beside(top=1, ranks=frozenset({ROOT, 101}), launchers=frozenset())
+
+    used = ProcessTree(ROOT, str(proc.folder), with_root=True, beside=beside).read()
+
+    assert used is not None
+    assert used.states == "RSR"
 
 
 def test_the_growth_of_all_descendants_is_added(proc: Proc) -> None:

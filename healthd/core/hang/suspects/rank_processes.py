@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
 MOST_RANKS = 16
 """Of one pod that are asked."""
 LEADS = 0.2
-"""Of the processor time of the busiest in its tree. Shells and launchers, which come first, have less."""
+"""Of the processor time of the busiest in its tree, or of its peers. Shells and launchers have less."""
 LAUNCHES = 0.5
-"""Of the processor time of its ranks that a launcher has at most."""
+"""Of the processor time of its busiest rank that a launcher has at most."""
 
 
 class PodTask(NamedTuple):
@@ -43,20 +44,70 @@ def rank_processes(tasks: Sequence[PodTask]) -> list[PodTask]:
     return _ranks_and_launchers(tasks)[0]
 
 
-def _ranks_and_launchers(tasks: Sequence[PodTask]) -> tuple[list[PodTask], frozenset[int]]:
-    known = {task.pid: task for task in tasks}
-    children: dict[int, list[PodTask]] = defaultdict(list)
-    for task in tasks:
-        children[task.parent].append(task)
+def no_command(pid: int) -> bool:  # noqa: ARG001 - the shape of `is_launcher`
+    """No process is known to be a launcher by its command."""
+    return False
+
+
+def _ranks_and_launchers(
+    tasks: Sequence[PodTask], is_launcher: Callable[[int], bool] = no_command
+) -> tuple[list[PodTask], frozenset[int]]:
+    first = _first_rank(tasks, is_launcher)
+    tasks = _marked(tasks, *first) if first is not None else tasks
+    known, children = {task.pid: task for task in tasks}, _children(tasks)
     tops = [task for task in tasks if _begins_tree(task, known)]
     if not any(task.mark for task in tops):
         return [_leading(list(_tree(top, children))) for top in tops[:MOST_RANKS]], frozenset()
     launchers = frozenset(pid for task in tops if task.mark for pid in _above(task, known))
+    launchers -= {first[0].pid} if first is not None else set()
     trees: dict[str, list[PodTask]] = {}
     for task in tasks:
         if task.mark and task.pid not in launchers and _begins_tree(task, known, launchers):
             trees.setdefault(task.mark, []).extend(_tree(task, children))
     return [_leading(tree) for tree in [*trees.values()][:MOST_RANKS]], launchers
+
+
+def _first_rank(tasks: Sequence[PodTask], is_launcher: Callable[[int], bool]) -> tuple[PodTask, str] | None:
+    """
+    The first rank, where it has started the others itself, and its mark among theirs. It has worked, too, and their
+    numbers begin with 1: Lightning starts its ranks so.
+    """
+    children = _children(tasks)
+    for parent in tasks:
+        below = [task for task in children[parent.pid] if task.mark and not _is_alike(task, parent)]
+        mark = _mark_of_first(parent.mark, [task.mark for task in below])
+        if mark and not is_launcher(parent.pid):
+            worked = median(_leading(list(_tree(task, children))).cpu for task in below)
+            if parent.cpu >= LEADS * worked:
+                return parent, mark
+    return None
+
+
+def _is_alike(task: PodTask, parent: PodTask) -> bool:
+    """A loader has all that its rank has. One of another gang meets elsewhere."""
+    return (task.mark, task.port) == (parent.mark, parent.port)
+
+
+def _mark_of_first(own: str, others: Sequence[str]) -> str:
+    """Its mark, with number 0 in the place in which the others have the numbers from 1 on. Empty: they have not."""
+    for place, words in enumerate(zip(*map(str.split, others), strict=False)):
+        if all(map(str.isdecimal, words)) and {*map(int, words)} == {*range(1, len(others) + 1)}:
+            marks = own.split() or ["-"] * len(others[0].split())
+            if marks[place] in ("0", "-"):
+                return " ".join(["0" if at == place else word for at, word in enumerate(marks)])
+    return ""
+
+
+def _marked(tasks: Sequence[PodTask], first: PodTask, mark: str) -> list[PodTask]:
+    own = {task.pid for task in _tree(first, _children(tasks))}
+    return [task._replace(mark=mark) if task.pid in own else task for task in tasks]
+
+
+def _children(tasks: Sequence[PodTask]) -> dict[int, list[PodTask]]:
+    found: dict[int, list[PodTask]] = defaultdict(list)
+    for task in tasks:
+        found[task.parent].append(task)
+    return found
 
 
 class Launched(NamedTuple):
@@ -76,23 +127,25 @@ def launched_ranks(tasks: Sequence[PodTask], is_launcher: Callable[[int], bool])
 
     The launcher of a single rank may have the number of that, but what started it meets at another port.
     """
-    found = _launched(tasks)
+    found = _launched(tasks, is_launcher)
     if found is not None and (_used_little(found, tasks) or all(map(is_launcher, found.launchers))):
         return found
-    found = _launched([task._replace(mark=f"{task.mark} :{task.port}") if task.mark else task for task in tasks])
+    apart = [task._replace(mark=f"{task.mark} :{task.port}") if task.mark else task for task in tasks]
+    found = _launched(apart, is_launcher)
     return found if found is not None and all(map(is_launcher, found.launchers)) else None
 
 
-def _launched(tasks: Sequence[PodTask]) -> Launched | None:
-    ranks, launchers = _ranks_and_launchers(tasks)
-    if not launchers:
+def _launched(tasks: Sequence[PodTask], is_launcher: Callable[[int], bool]) -> Launched | None:
+    ranks, launchers = _ranks_and_launchers(tasks, is_launcher)
+    if not launchers and _first_rank(tasks, is_launcher) is None:
         return None
-    return Launched(dict(zip(rank_numbers([rank.mark for rank in ranks]), ranks, strict=True)), launchers)
+    numbered = zip(rank_numbers([rank.mark for rank in ranks]), ranks, strict=True)
+    return Launched(dict(sorted(numbered)), launchers)
 
 
 def _used_little(found: Launched, tasks: Sequence[PodTask]) -> bool:
     launchers = sum(task.cpu for task in tasks if task.pid in found.launchers)
-    return launchers < LAUNCHES * sum(rank.cpu for rank in found.ranks.values())
+    return launchers < LAUNCHES * max(rank.cpu for rank in found.ranks.values())
 
 
 def rank_numbers(marks: Sequence[str]) -> list[int]:

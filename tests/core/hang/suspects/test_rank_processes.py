@@ -78,6 +78,44 @@ def test_the_only_rank_of_a_launcher_meets_at_another_port() -> None:
     assert launched(TORCHRUN, LAUNCHED[0], loader, by_command=[7]) == [10]
 
 
+def self_started(own: str, cpu: float, *marks: str) -> list[PodTask]:
+    """A program with a shell before it, loaders, and ranks that it has started."""
+    port = "29500" if own else ""
+    program = [PodTask(6, 1, 0.01, own, port), PodTask(7, 6, cpu, own, port)]
+    loaders = [PodTask(20 + number, 7, 60.0, own, port) for number in range(4)]
+    return [*program, *loaders, *(PodTask(10 + at, 7, 90.0, mark, "31007") for at, mark in enumerate(marks))]
+
+
+@pytest.mark.parametrize("own", ["", "0 0"], ids=["without a number", "with number 0"])
+@pytest.mark.parametrize("cpu", [20.0, 90.0, 900.0])
+def test_a_program_that_starts_the_ranks_from_one_on_is_the_first_rank(own: str, cpu: float) -> None:
+    tasks = self_started(own, cpu, *(f"{'0' if own else '-'} {number}" for number in (1, 2, 3)))
+
+    assert launched(*tasks) == [7, 10, 11, 12]
+    assert pids(tasks) == [7, 10, 11, 12]
+
+
+def test_so_is_one_that_starts_a_single_other_rank() -> None:
+    assert launched(*self_started("0 0", 90.0, "0 1")) == [7, 10]
+
+
+def test_one_that_has_hardly_worked_is_a_launcher_whose_ranks_are_numbered_from_one_on() -> None:
+    tasks = self_started("", 9.0, "- 1", "- 2", "- 3")
+
+    assert pids([task for task in tasks if task.pid < 20]) == [10, 11, 12]
+
+
+@pytest.mark.parametrize("marks", [("0 2", "0 3"), ("0 1", "0 1"), ("0 0", "0 1")], ids=["from 2", "twice", "from 0"])
+def test_a_program_whose_ranks_have_other_numbers_is_not_one_of_them(marks: tuple[str, ...]) -> None:
+    assert launched(*self_started("0 0", 900.0, *marks)) is None
+
+
+def test_a_program_that_trains_and_evaluates_for_long_in_numbered_processes_is_not_split() -> None:
+    evaluation = [task._replace(cpu=90.0) for task in LAUNCHED]
+
+    assert launched(TORCHRUN._replace(cpu=60.0), *evaluation) is None
+
+
 @pytest.mark.parametrize(
     "tasks",
     [
