@@ -12,6 +12,9 @@ _NUMBERS = (b"RANK", b"LOCAL_RANK", b"OMPI_COMM_WORLD_RANK", b"PMI_RANK", b"SLUR
 _PORT = b"MASTER_PORT"
 _LONGEST = 16
 """Characters of one of them."""
+BEGUN = 0.5
+"""Seconds of processor time. What has used less may be about to start its program: until then it has the environment of
+its parent."""
 
 
 def read_task(pid: int, proc: str = "/proc") -> PodTask | None:
@@ -34,24 +37,22 @@ class KnownTasks:
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
-        self._known: dict[int, tuple[int, PodTask]] = {}
-        """By pid: when it began, in clock ticks, and what it was."""
+        self._known: dict[int, PodTask] = {}
+        """By pid."""
 
     def read(self, pids: Iterable[int]) -> list[PodTask]:
         """These, without such as have ended."""
-        found = [(pid, each) for pid in pids if (each := self._read(pid)) is not None]
-        self._known = dict(found)
-        return [task for _, (_, task) in found]
+        found = [task for pid in pids if (task := self._read(pid)) is not None]
+        self._known = {task.pid: task for task in found}
+        return found
 
-    def _read(self, pid: int) -> tuple[int, PodTask] | None:
-        stat = read_stat(pid, self._proc)
+    def _read(self, pid: int) -> PodTask | None:
+        stat, known = read_stat(pid, self._proc), self._known.get(pid)
         if stat is None:
             return None
-        known = self._known.get(pid)
-        if known is not None and known[0] == stat.started:
-            return stat.started, known[1]._replace(parent=stat.parent, cpu=stat.cpu)
-        task = read_task(pid, self._proc)
-        return (stat.started, task) if task is not None else None
+        if known is not None and known.started == stat.started and known.cpu >= BEGUN:
+            return known._replace(parent=stat.parent, cpu=stat.cpu)
+        return read_task(pid, self._proc)
 
 
 def _word(value: bytes) -> str:

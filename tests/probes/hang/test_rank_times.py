@@ -87,6 +87,15 @@ def test_the_loaders_of_a_program_are_no_ranks(tmp_path: Path) -> None:
         assert times_of(family, tmp_path) == {}
 
 
+def test_a_process_that_has_hardly_worked_may_be_about_to_get_its_number(node: Node) -> None:
+    node.runs(22, parent=10, number="8")  # as what its parent had, which has forked it
+    node.read()
+    node.runs(22, parent=10, number="10", cpu=50, ran=7.0)
+    node.now += LOOK_AGAIN_S
+
+    assert sorted(node.read()) == [8, 9, 10]
+
+
 @pytest.mark.parametrize("number", ["9" * 10, "9" * 16, "9" * 5000])
 def test_ranks_that_give_themselves_impossible_numbers_are_numbered_by_their_order(tmp_path: Path, number: str) -> None:
     node = Node(tmp_path)
