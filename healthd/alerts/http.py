@@ -12,8 +12,6 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -26,10 +24,9 @@ from healthd.alerts.addresses import SCHEMES, BadAddress, guarded_socket, host_o
 from healthd.alerts.resolver import Resolver
 from healthd.clock import Clock
 from healthd.http_errors import why_failed
+from healthd.retry_after import parse_retry_after
 
 NO_HEADERS: Mapping[str, str] = {}
-LONGEST_WAIT = 3600.0
-"""Seconds. A service that asks for more is asked again after this time."""
 
 
 class Limits(NamedTuple):
@@ -236,19 +233,6 @@ class _Authorities:
         except OSError as error:
             raise OSError(error.errno, f"cannot use the ca_file {self._path}: {error.strerror or 'no PEM'}") from None
         return self._context
-
-
-def parse_retry_after(text: str, now: datetime) -> float | None:
-    """Seconds to wait, from a number or a date. None when *text* is neither."""
-    text = text.strip()
-    if text.isascii() and text.isdigit() and len(text) < 10:
-        return min(float(text), LONGEST_WAIT)
-    try:
-        date = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    date = date if date.tzinfo else date.replace(tzinfo=UTC)
-    return min(max((date - now).total_seconds(), 0.0), LONGEST_WAIT)
 
 
 def _drop(response: aiohttp.ClientResponse) -> None:

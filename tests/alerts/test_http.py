@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from healthd.alerts.addresses import forbidden
-from healthd.alerts.http import Http, Limits, NoAnswer, Response, parse_retry_after, proxy_of_environment
+from healthd.alerts.http import Http, Limits, NoAnswer, Response, proxy_of_environment
+from healthd.retry_after import parse_retry_after
 from tests.alerts.conftest import server_tls
 from tests.alerts.incidents import QUICK, TOKEN
 from tests.alerts.receivers import Behaviour, answers, drips_body, drips_head, floods, hangs, receiving, resets

@@ -20,6 +20,7 @@ from healthd.cluster.port import Unavailable
 from healthd.cluster.remote.answers import Status, parse_status
 from healthd.cluster.remote.connection import Access, Connection
 from healthd.http_errors import why_failed
+from healthd.retry_after import parse_retry_after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,8 @@ class ClientLimits:
     """Time limit for the answer to one request; for a watch, until it is accepted."""
     throttled: timedelta = timedelta(seconds=30)
     """How long requests to a busy server are retried."""
+    shortest_pause: timedelta = timedelta(seconds=1)
+    """Before such a retry, also where the server asks for less, or for nothing."""
     stall_after: timedelta = timedelta(seconds=90)
     """A watch that is silent for so long, without even a bookmark (one a minute), is opened again."""
     watch_lasts: timedelta = timedelta(minutes=5)
@@ -154,9 +157,16 @@ class Http:
         """How long to wait before a retry to a busy server; None when it is not busy and the refusal is final."""
         if response.status != 429:
             return None
-        asked = response.headers.get("Retry-After", "1")
-        seconds = int(asked) if asked.isascii() and asked.isdigit() else 1
-        return timedelta(seconds=seconds) * (1 + self._jitter())
+        asked = parse_retry_after(response.headers.get("Retry-After", ""), self._clock.now())
+        return _bounded(timedelta(seconds=asked or 0), self.limits) * (1 + self._jitter())
+
+
+def _bounded(asked: timedelta, limits: ClientLimits) -> timedelta:
+    """
+    The pause that a busy server gets. Never none: it would be asked in a circle. A server that asks for minutes is
+    asked twice: a refusal at once would bring its caller back a second later, and with it thousands of others.
+    """
+    return max(limits.shortest_pause, min(asked, limits.throttled / 2))
 
 
 @contextmanager

@@ -128,6 +128,29 @@ async def test_server_that_stays_busy_is_not_asked_for_ever() -> None:
     assert sum(clock.slept, timedelta(0)) <= LIMITS.throttled
 
 
+@pytest.mark.parametrize("asked", ["0", "120", "9" * 30, "9" * 5000, "Tue, 01 Dec 2026 00:00:00 GMT", "soon", ""])
+async def test_busy_server_is_not_asked_in_a_circle_whatever_it_asks_for(asked: str) -> None:
+    clock = Hasty()
+    began = clock.now()
+    async with talking(refuses(429, "too many requests", Retry_After=asked), clock=clock) as (cluster, server):
+        with pytest.raises(TooManyRequests, match="too many requests"):
+            await cluster.get(Node, "n")
+
+    assert len(server.asked) >= 2
+    assert all(timedelta(seconds=1) <= pause for pause in clock.slept)
+    assert clock.now() - began >= LIMITS.throttled / 2
+
+
+async def test_busy_server_that_asks_for_minutes_is_asked_again_soon_enough_for_a_cordon() -> None:
+    clock = Hasty()
+    busy = refuses(429, "too many requests", Retry_After="600")
+    async with talking(busy, says(200, NODE), clock=clock) as (cluster, server):
+        await cluster.patch(Node, "n", {})
+
+    assert len(server.asked) == 2
+    assert clock.slept[0] <= LIMITS.throttled
+
+
 class Renewing:
     """A connection whose first token has expired."""
 
