@@ -160,7 +160,7 @@ class Guard:
             case quarantine.Await(reason):
                 self._await_repair(node, reason)
             case quarantine.Keep():
-                self._keep(node)
+                self._keep(node, findings)
         return Guarded(node)
 
     def _was_counted(self, now: datetime) -> bool:
@@ -221,9 +221,9 @@ class Guard:
         delay = self._clock.now() - max([finding.raised_at, *(e.at for e in finding.evidence)])
         self._metrics.quarantine_seconds.observe(max(0.0, delay.total_seconds()))
 
-    def _keep(self, node: Node) -> None:
-        """Report a repair that a person wrote and nothing can read: else the node stays out without a word."""
-        why = quarantine.unread_repair(node) if quarantine.read_record(node) is not None else ""
+    def _keep(self, node: Node, findings: Sequence[Finding]) -> None:
+        """Report a repair that a person wrote and that ends nothing: else the node stays out without a word."""
+        why = quarantine.why_not_repaired(node, findings, self._repair)
         if why:
             self._await_repair(node, why)
         self._awaited = why

@@ -324,6 +324,32 @@ async def test_a_repair_that_was_said_while_the_agent_was_away_counts(one: OneNo
     assert not await one.is_quarantined()
 
 
+async def test_a_repair_by_a_clock_that_is_behind_that_of_the_node_does_not_leave_it_out_without_a_word(
+    one: OneNode,
+) -> None:
+    agent = await one.agent()
+    await one.sample(agent, one.a_record())
+    await one.repair(START - timedelta(hours=1))
+    await one.sample(agent)
+    await one.sample(agent)
+
+    health = (await one.cluster.get(NodeHealth, "node-a")).status
+    (said,) = [message for _, reason, message in one.said if reason == "AwaitsRepair"]
+    assert await one.is_quarantined()
+    assert "xid-79 was seen after that; where it was repaired since, say `healthd repair node-a`" in said
+    assert f"Still in quarantine: {said}." in health.message
+
+
+async def test_a_repair_from_before_the_fault_is_not_called_one_that_does_not_count(one: OneNode) -> None:
+    await one.repair(START - timedelta(hours=1))
+    agent = await one.agent()
+    await one.sample(agent, one.a_record())
+    await one.sample(agent)
+
+    assert await one.is_quarantined()
+    assert "AwaitsRepair" not in [reason for _, reason, _ in one.said]
+
+
 async def test_a_node_that_a_person_had_cordoned_stays_cordoned_after_the_repair(one: OneNode) -> None:
     await one.cluster.patch(Node, "node-a", {"spec": {"unschedulable": True}})
     agent = await one.agent()

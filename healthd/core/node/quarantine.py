@@ -207,16 +207,27 @@ def _taint_value(finding_id: str) -> str:
     return finding_id.rsplit("/", 1)[-1][:63]
 
 
-def unread_repair(node: Node) -> str:
-    """Why the report that *node* was repaired counts for nothing; empty: it can be read, or there is none."""
-    said = node.metadata.annotations.get(ANNOTATION_REPAIRED)
-    if said is None:
+def why_not_repaired(node: Node, findings: Sequence[Finding], repair: str) -> str:
+    """
+    Why the report that *node* was repaired does not end its quarantine; empty: it did, or there is none since.
+
+    *repair* is the command for people. It also counts where the clock of the node is ahead of theirs, by which what
+    stands appears to be newer than the repair.
+    """
+    ours, said = read_record(node), node.metadata.annotations.get(ANNOTATION_REPAIRED)
+    if ours is None or said is None:
         return ""
     try:
-        read_moment(said)
+        at = read_moment(said)
     except InvalidText as error:
         return f"{ANNOTATION_REPAIRED} on it: {error}"
-    return ""
+    worst = worst_of(findings)
+    if worst is None or at == ours.repaired:
+        return ""
+    return (
+        f"{ANNOTATION_REPAIRED} on it says {said}, and by the clock of this node {worst.id} was seen after that; "
+        f"where it was repaired since, say `{repair}`"
+    )
 
 
 def repaired_at(node: Node) -> datetime | None:
