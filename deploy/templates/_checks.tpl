@@ -9,6 +9,26 @@ root.
 {{- include "healthd.checkConfig" . -}}
 {{- include "healthd.checkVolumes" . -}}
 {{- include "healthd.checkPage" . -}}
+{{- include "healthd.checkRelease" . -}}
+{{- end -}}
+
+{{- /*
+One healthd a cluster. Helm refuses a second release by itself, but not with --take-ownership: then two releases have the same
+objects, and the end of either takes healthd away from both. A release that is gone owns nothing.
+*/ -}}
+{{- define "healthd.checkRelease" -}}
+{{- $at := (.Files.Get "kustomization.yaml" | fromYaml).namespace -}}
+{{- $notes := dig "metadata" "annotations" dict (lookup "apps/v1" "Deployment" $at "healthd-controller" | default dict) -}}
+{{- $name := get $notes "meta.helm.sh/release-name" -}}
+{{- $namespace := get $notes "meta.helm.sh/release-namespace" -}}
+{{- if and $name $namespace (ne (printf "%s/%s" $namespace $name) (printf "%s/%s" .Release.Namespace .Release.Name)) -}}
+  {{- range (lookup "v1" "Secret" $namespace "" | default dict).items -}}
+    {{- $labels := .metadata.labels | default dict -}}
+    {{- if and (eq (get $labels "owner") "helm") (eq (get $labels "name") $name) -}}
+      {{- fail (printf "healthd: release %q in namespace %q is installed, and there is one healthd a cluster: upgrade that one, or uninstall it first (its records stay). To go on under this name without a gap, make Helm forget it: kubectl -n %s delete secret -l owner=helm,name=%s" $name $namespace $namespace $name) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* A page that others reach asks who they are: a controller with another word does not start. */ -}}

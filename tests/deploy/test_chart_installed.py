@@ -234,6 +234,25 @@ def test_helm_takes_over_what_kubectl_installed(helm: Helm, cluster: ControlPlan
 
 
 @helm_4_alone
+def test_a_second_release_takes_nothing_from_one_that_is_installed_and_goes_on_where_it_was_forgotten(
+    helm: Helm, cluster: ControlPlane, others: str
+) -> None:
+    install(helm, cluster)
+    uid = cluster.api.get(DEPLOYMENT)["metadata"]["uid"]
+    second = ("install", "other", str(DEPLOY), "--namespace", others, "--take-ownership", "--force-conflicts")
+
+    with pytest.raises(LabError, match=f'release "healthd" in namespace "{SYSTEM}" is installed'):
+        helm.run(*second)
+    upgrade(helm)  # its own release is not refused
+    cluster.kubectl("-n", SYSTEM, "delete", "secret", "-l", "owner=helm,name=healthd")
+    helm.run(*second)
+
+    assert cluster.api.get(DEPLOYMENT)["metadata"]["uid"] == uid
+    helm.run("uninstall", "other", "--namespace", others)
+    assert not cluster.has(DEPLOYMENT)
+
+
+@helm_4_alone
 def test_a_component_is_added_and_taken_away_by_an_upgrade(helm: Helm, cluster: ControlPlane) -> None:
     binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/healthd-controller-plain-pods"
     install(helm, cluster)
