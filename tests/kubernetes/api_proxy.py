@@ -69,6 +69,12 @@ class ApiProxy:
         self.watch: Watcher = lambda moment, request: None
         self.delay = 0.0
         """Seconds by which each request is late."""
+        self.is_throttled: Callable[[Request], bool] = lambda request: False
+        """Which requests get 429 in the place of the API server's answer."""
+        self.retry_after = "1"
+        """What such an answer says."""
+        self.throttled: list[tuple[float, Request]] = []
+        """What got such an answer, and when by the clock of the event loop."""
         self.stands_for_lease = asyncio.Event()
         """The one behind the proxy is up: it watches the lease, or has taken it before its watch began."""
         self.refused: list[tuple[Request, int]] = []
@@ -123,6 +129,9 @@ class ApiProxy:
         request = Request(incoming.method, incoming.path, json.loads(raw) if raw else {})
         await asyncio.sleep(self.delay)
         await self._may_pass()
+        if self.is_throttled(request):
+            self.throttled.append((asyncio.get_running_loop().time(), request))
+            return _too_many_requests(self.retry_after)
         self._notify(Moment.COMING, request)
         await self._may_pass()
         headers = {key: value for key, value in incoming.headers.items() if key.lower() not in _HOP}
@@ -156,6 +165,12 @@ class ApiProxy:
     def _check_open(self) -> None:
         if self.closed:
             raise ConnectionResetError("the gate is closed")
+
+
+def _too_many_requests(retry_after: str) -> web.Response:
+    """As an API server says it, or what stands before it."""
+    said = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "too many requests"}
+    return web.json_response(said, status=429, headers={"Retry-After": retry_after})
 
 
 def _abort(incoming: web.BaseRequest) -> None:
