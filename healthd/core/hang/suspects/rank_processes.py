@@ -41,7 +41,16 @@ class PodTask(NamedTuple):
 
 def rank_processes(tasks: Sequence[PodTask]) -> list[PodTask]:
     """The process of each rank of a pod; `MOST_RANKS` at most, in the order of their trees."""
-    return _ranks_and_launchers(tasks)[0]
+    return _found(tasks).ranks
+
+
+class _Found(NamedTuple):
+    """The ranks in the order of their trees, and the processes above them that are none."""
+
+    ranks: list[PodTask]
+    launchers: frozenset[int] = frozenset()
+    started_by_first: bool = False
+    """The first one has started the others, without a launcher."""
 
 
 def no_command(pid: int) -> bool:  # noqa: ARG001 - the shape of `is_launcher`
@@ -49,22 +58,20 @@ def no_command(pid: int) -> bool:  # noqa: ARG001 - the shape of `is_launcher`
     return False
 
 
-def _ranks_and_launchers(
-    tasks: Sequence[PodTask], is_launcher: Callable[[int], bool] = no_command
-) -> tuple[list[PodTask], frozenset[int]]:
+def _found(tasks: Sequence[PodTask], is_launcher: Callable[[int], bool] = no_command) -> _Found:
     first = _first_rank(tasks, is_launcher)
     tasks = _marked(tasks, *first) if first is not None else tasks
     known, children = {task.pid: task for task in tasks}, _children(tasks)
     tops = [task for task in tasks if _begins_tree(task, known)]
     if not any(task.mark for task in tops):
-        return [_leading(list(_tree(top, children))) for top in tops[:MOST_RANKS]], frozenset()
+        return _Found([_leading(list(_tree(top, children))) for top in tops[:MOST_RANKS]])
     launchers = frozenset(pid for task in tops if task.mark for pid in _above(task, known))
     launchers -= {first[0].pid} if first is not None else set()
     trees: dict[str, list[PodTask]] = {}
     for task in tasks:
         if task.mark and task.pid not in launchers and _begins_tree(task, known, launchers):
             trees.setdefault(task.mark, []).extend(_tree(task, children))
-    return [_leading(tree) for tree in [*trees.values()][:MOST_RANKS]], launchers
+    return _Found([_leading(tree) for tree in [*trees.values()][:MOST_RANKS]], launchers, first is not None)
 
 
 def _first_rank(tasks: Sequence[PodTask], is_launcher: Callable[[int], bool]) -> tuple[PodTask, str] | None:
@@ -136,8 +143,8 @@ def launched_ranks(tasks: Sequence[PodTask], is_launcher: Callable[[int], bool])
 
 
 def _launched(tasks: Sequence[PodTask], is_launcher: Callable[[int], bool]) -> Launched | None:
-    ranks, launchers = _ranks_and_launchers(tasks, is_launcher)
-    if not launchers and _first_rank(tasks, is_launcher) is None:
+    ranks, launchers, started_by_first = _found(tasks, is_launcher)
+    if not launchers and not started_by_first:
         return None
     numbered = zip(rank_numbers([rank.mark for rank in ranks]), ranks, strict=True)
     return Launched(dict(sorted(numbered)), launchers)
@@ -145,7 +152,7 @@ def _launched(tasks: Sequence[PodTask], is_launcher: Callable[[int], bool]) -> L
 
 def _used_little(found: Launched, tasks: Sequence[PodTask]) -> bool:
     launchers = sum(task.cpu for task in tasks if task.pid in found.launchers)
-    return launchers < LAUNCHES * max(rank.cpu for rank in found.ranks.values())
+    return launchers < LAUNCHES * max((rank.cpu for rank in found.ranks.values()), default=0.0)
 
 
 def rank_numbers(marks: Sequence[str]) -> list[int]:

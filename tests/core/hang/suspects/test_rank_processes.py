@@ -172,6 +172,7 @@ def test_numbers_that_make_a_circle_end() -> None:
     tasks = [PodTask(1, 2, 1.0), PodTask(2, 1, 1.0), PodTask(3, 3, 1.0), PodTask(4, 5, 1.0, "a"), PodTask(5, 4, 1.0)]
 
     assert set(pids(tasks)) <= {1, 2, 3, 4, 5}
+    assert launched(*tasks) in (None, [])
 
 
 def test_of_very_many_ranks_some_are_asked() -> None:
