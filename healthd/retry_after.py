@@ -16,7 +16,7 @@ def parse_retry_after(text: str, now: datetime) -> float | None:
         return min(float(text), LONGEST_WAIT)
     try:
         date = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     date = date if date.tzinfo else date.replace(tzinfo=UTC)
     return min(max((date - now).total_seconds(), 0.0), LONGEST_WAIT)

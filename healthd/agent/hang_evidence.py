@@ -14,6 +14,7 @@ It is apart from the agent because it needs what the agent must not have: the ho
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import struct
 import sys
@@ -36,6 +37,9 @@ from healthd.probes.pod_processes import PodProcesses
 from healthd.probes.usage.main_thread_waits import MainThreadWaits
 
 LONGEST_QUESTION = 8 << 10
+STUCK_AFTER_S = 60
+"""What a process has in memory may not be read while it hangs in a driver. Then this program is ended, and its kubelet
+starts it again: else it would answer nothing any more."""
 _USAGE = "usage: python3 -m healthd.agent.hang_evidence SOCKET UID CGROUPS"
 _QUESTION = msgspec.json.Decoder(list[str] | TimesQuestion)
 
@@ -59,7 +63,11 @@ class Witness:
         """How long the ranks of these pods ran. A pod without such ranks is left out. Raises CannotRead."""
         times = self._times.read(self._folders(uids))
         waits = self._waits.follow(self._times.pids)
-        return {uid: [replace(each, own_waits=waits[each.pid]) for each in mine] for uid, mine in times.items()}
+
+        def with_waits(time: RankTime) -> RankTime:
+            return replace(time, own_waits=waits.get(time.pid, 0.0))
+
+        return {uid: [*map(with_waits, mine)] for uid, mine in times.items()}
 
     def _folders(self, uids: Collection[str]) -> Mapping[str, PodFolders]:
         self._pods.read()
@@ -68,9 +76,8 @@ class Witness:
         return {uid: PodFolders(f"{tree}{known[uid].path}", known[uid].containers) for uid in uids if uid in known}
 
 
-def serve(listener: socket.socket, uid: int, witness: Witness) -> None:
-    """Answer one caller."""
-    caller, _ = listener.accept()
+def serve(caller: socket.socket, uid: int, witness: Witness) -> None:
+    """Answer *caller*, if it is of user *uid*."""
     with suppress(OSError, *NOT_READABLE, CannotRead), caller:
         if _uid_of(caller) == uid:
             question = received(caller, time.monotonic() + PATIENCE_S, LONGEST_QUESTION, end=b"\n")
@@ -115,7 +122,10 @@ def main(arguments: list[str]) -> int:
         return 1
     witness = Witness(PodProcesses(Path(cgroups), own_uid=os.environ.get("POD_UID", "")))
     while True:
-        serve(listener, int(uid), witness)
+        caller, _ = listener.accept()
+        signal.alarm(STUCK_AFTER_S)
+        serve(caller, int(uid), witness)
+        signal.alarm(0)
 
 
 def _uid_of(caller: socket.socket) -> int:

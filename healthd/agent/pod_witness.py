@@ -63,7 +63,7 @@ class AskRankTimes:
         self._not_before = now()
 
     def __call__(self, uids: Collection[str]) -> Mapping[str, RankTimes]:
-        """By uid. A pod of which nothing is known is left out: it may have ranks without numbers."""
+        """By uid. A pod of which no rank is known is left out."""
         if self._now() < self._not_before:
             return {}
         try:

@@ -55,7 +55,7 @@ def ask_none(uids: Collection[str]) -> Mapping[str, PodProcess]:  # noqa: ARG001
 
 
 AskRankTimes = Callable[[Collection[str]], Mapping[str, Sequence[RankTime]]]
-"""How long the ranks of these pods ran, by uid. It blocks for half a second at most, and raises nothing."""
+"""How long the ranks of these pods ran, by uid. It blocks for a second at most, and raises nothing."""
 
 
 def ask_no_times(uids: Collection[str]) -> Mapping[str, Sequence[RankTime]]:  # noqa: ARG001 - an AskRankTimes

@@ -28,7 +28,7 @@ class Node:
     def __init__(self, root: Path, pid: int) -> None:
         self.socket = str(root / "socket")
         self.pid = pid
-        group = root / "groups" / "kubepods" / f"pod{POD}" / "main"
+        group = self._group = root / "groups" / "kubepods" / f"pod{POD}" / "main"
         group.mkdir(parents=True)
         (root / "groups" / "cgroup.controllers").write_text("pids\n")
         for folder in (group.parent, group):
@@ -37,12 +37,18 @@ class Node:
         self._witness = Witness(PodProcesses(root / "groups"))
         self.listener = listen(self.socket)
 
+    def gets(self, pid: int) -> None:
+        """Another process begins in the pod."""
+        with (self._group / "cgroup.procs").open("a") as processes:
+            processes.write(f"{pid}\n")
+
     def serves(self, *, uid: int = os.getuid(), questions: int = 1) -> None:
         """It answers so many questions of user *uid*."""
 
         def answer_all() -> None:
             for _ in range(questions):
-                serve(self.listener, uid, self._witness)
+                caller, _ = self.listener.accept()
+                serve(caller, uid, self._witness)
 
         Thread(target=answer_all, daemon=True).start()
 
@@ -73,14 +79,18 @@ def test_the_agent_is_answered_how_long_the_ranks_of_a_pod_ran(node: Node) -> No
     assert rank.ran > 0
 
 
-def test_that_a_rank_waits_for_a_pipe_is_seen_from_question_to_question(node: Node) -> None:
-    node.serves(questions=10_000)
-    ask = AskRankTimes(node.socket)
-    until = time.monotonic() + 60
-    while not (waits := ask([POD])[POD][0].own_waits) and time.monotonic() < until:
-        pass
+def test_that_ranks_wait_for_a_pipe_is_seen_from_question_to_question(node: Node) -> None:
+    node.serves(questions=100_000)
+    ask, until = AskRankTimes(node.socket), time.monotonic() + 60
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, "RANK": "14"}) as other:
+        node.gets(other.pid)
+        waits = [0.0]
+        while not all(waits) and time.monotonic() < until:
+            waits = [each.own_waits for each in ask([POD])[POD]]
+        other.kill()
 
-    assert waits > 0
+    assert len(waits) == 2
+    assert all(waits)
 
 
 def test_no_other_user_is_given_times(node: Node) -> None:

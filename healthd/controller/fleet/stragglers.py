@@ -176,7 +176,7 @@ class Stragglers:
         if not self._has_compared:
             return open_stragglers(root, self._clock.now())  # a new leader ends no alert before it has looked
         found = [each.present for each in self._comparisons(root)]
-        return list({straggler.rank: straggler for each in found for straggler in each}.values())
+        return list({(each.pod, each.rank, each.pid): each for mine in found for each in mine}.values())
 
     def slow_now(self, root: Root) -> Sequence[Straggler]:
         """
@@ -187,7 +187,7 @@ class Stragglers:
         if not is_compared(root, self._policy) or known is None or known.unwritten:
             return ()
         now = self._clock.now()
-        present = [each for each in known.comparisons if each.present]
+        present = [each for each in (known.work, known.gpus) if each is not None and each.present]
         shown = [each.slow_now(now) for each in present]
         return [straggler for each in shown for straggler in each] if all(shown) else ()
 
@@ -287,9 +287,10 @@ def _changes_in_pods(root: Root, known: _Known, view: GangView, now: datetime) -
     published = slow_in_pods_of(view, now)
     if not published:
         return []
-    if known.in_pods is None:
-        known.in_pods = SlowInPods()
+    if known.in_pods is None or known.in_pods.pods != pods_of(view):
+        known.in_pods = SlowInPods(pods_of(view))
+        names = {pod.metadata.name for pod in ranks(view)}
         for each in open_stragglers(root, now):
-            if each.pid and each.pod in published:
+            if each.pid and each.pod in names:  # the owner of a gang can write its record
                 known.in_pods.adopt(each)
     return known.in_pods.observe(published, now)

@@ -180,8 +180,6 @@ class _Pod:
         self.silence = self._rhythm.observe({self._uid: usage}, at)
         if self._quiet_since is None:
             self._activity = None
-        if self._ranks is not None and self.silence is not None:
-            self._ranks.pause()
         self._numbers = rounded_anew(self._numbers, (self._rhythm.period, self._rhythm.allowed))
         if self.is_known and self._work is not None:
             self._work.observe(self._rhythm.members[self._uid].ring, self._rhythm.period, at)

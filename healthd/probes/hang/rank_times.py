@@ -1,8 +1,8 @@
 """
 How long the main thread of each rank of a pod ran, and was left without a processor. For the component `hang-evidence`.
 
-Which processes are ranks is looked up each minute, and when one has ended. The environment of a process is read once:
-it is in its memory, so a rank that hangs in a driver may keep that from returning.
+Which processes are ranks is looked up each minute, and when one has ended. The environment of a process that has begun
+to work is read once: it is in its memory, so a rank that hangs in a driver may keep that from returning.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ from healthd.probes.sysfs import read_bytes
 
 LOOK_AGAIN_S = 60.0
 """A launcher may start its ranks long after the pod began."""
+LOOKS_S = 0.2
+"""Seconds that one question may take to look for ranks: the agent waits for half a second. A pod that is not reached is
+looked at with the next question."""
+MOST_TASKS = 1024
+"""Processes of a pod that are looked at."""
 FORGOTTEN_AFTER_S = 300.0
 """A pod that is not asked for any more. Those of a node are asked for one after the other."""
 
@@ -35,8 +40,8 @@ class PodRankTimes:
 
     @property
     def pids(self) -> list[int]:
-        """The processes of all ranks that are known."""
-        return [pid for pod in self._pods.values() for pid in pod.ranks.values()]
+        """The processes of the ranks that have others in their pod."""
+        return [rank.pid for pod in self._pods.values() if len(pod.ranks) > 1 for rank in pod.ranks.values()]
 
     def read(self, pods: Mapping[str, PodFolders]) -> dict[str, list[RankTime]]:
         """By uid. A pod without ranks that are known is left out, and so is one of which a rank has just ended."""
@@ -45,7 +50,8 @@ class PodRankTimes:
         times = dict[str, list[RankTime]]()
         for uid, folders in pods.items():
             pod = self._pods.setdefault(uid, _Pod(self._proc))
-            if mine := pod.times(folders, now):
+            pod.look(folders, now, is_time=lambda: self._now() - now < LOOKS_S)
+            if mine := pod.times():
                 times[uid] = mine
         return times
 
@@ -58,39 +64,50 @@ class _Pod:
         self._tasks = KnownTasks(proc)
         self._looked_at: float | None = None
         self.asked_at = 0.0
-        self.ranks: Mapping[int, int] = {}
-        """Their processes, by number."""
+        self.ranks: Mapping[int, PodTask] = {}
+        """By number."""
 
-    def times(self, folders: PodFolders, now: float) -> list[RankTime]:
-        """Of each rank; none where one has just ended."""
+    def look(self, folders: PodFolders, now: float, *, is_time: Callable[[], bool]) -> None:
+        """
+        Find its ranks, where that was long ago. They stay the processes that they were found to be first, as long as
+        all of these live: what a loader uses changes with the time.
+        """
         self.asked_at = now
-        if self._looked_at is None or not 0 <= now - self._looked_at < LOOK_AGAIN_S:
-            self._look_again(folders, now)
+        is_due = self._looked_at is None or not 0 <= now - self._looked_at < LOOK_AGAIN_S
+        if not is_due or not is_time():
+            return
+        self._looked_at = now
+        tasks = self._tasks.read(pids_of(folders)[:MOST_TASKS])
+        living = {(task.pid, task.started) for task in tasks}
+        found = _by_number(tasks, self._proc, is_time)
+        if found.keys() != self.ranks.keys() or not living.issuperset(map(_key, self.ranks.values())):
+            self.ranks = found
+
+    def times(self) -> list[RankTime]:
+        """Of each rank; none where one has just ended."""
         times = list[RankTime]()
-        for number, pid in self.ranks.items():
-            scheduled = parse_schedstat(read_bytes(f"{self._proc}/{pid}/schedstat"))
+        for number, rank in self.ranks.items():
+            scheduled = parse_schedstat(read_bytes(f"{self._proc}/{rank.pid}/schedstat"))
             if scheduled is None:
                 self._looked_at, self.ranks = None, {}
                 return []
-            times.append(RankTime(number=number, pid=pid, ran=scheduled.ran, starved=scheduled.starved))
+            times.append(RankTime(number=number, pid=rank.pid, ran=scheduled.ran, starved=scheduled.starved))
         return times
 
-    def _look_again(self, folders: PodFolders, now: float) -> None:
-        self._looked_at = now
-        found = _by_number(self._tasks.read(pids_of(folders)), self._proc)
-        if found.keys() != self.ranks.keys():  # else they are as they were found first, and those that ended are seen
-            self.ranks = found
+
+def _key(task: PodTask) -> tuple[int, int]:
+    return task.pid, task.started
 
 
-def _by_number(tasks: Sequence[PodTask], proc: str) -> Mapping[int, int]:
+def _by_number(tasks: Sequence[PodTask], proc: str, is_time: Callable[[], bool]) -> Mapping[int, PodTask]:
     """
-    The processes of the ranks by their numbers, in the order of their start where they have none and are connected with
-    each other. None where they are not: these may be sidecars.
+    The ranks by their numbers, in the order of their start where they have none and are connected with each other. None
+    where they are not: these may be sidecars.
     """
     ranks = [rank for rank in rank_processes(tasks) if rank.mark]
-    if len(ranks) < 2 and (connected := connected_ranks(tasks, proc)):
-        return {number: rank.pid for number, rank in enumerate(connected)}
+    if len(ranks) < 2 and (connected := connected_ranks(tasks, proc, is_time=is_time)):
+        return dict(enumerate(connected))
     numbers: Sequence[int] = rank_numbers([rank.mark for rank in ranks])
     if max(numbers, default=0) > LARGEST_GANG:  # anybody may set such a variable
         numbers = range(len(ranks))
-    return {number: rank.pid for number, rank in zip(numbers, ranks, strict=True)}
+    return dict(zip(numbers, ranks, strict=True))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from healthd.core.hang.suspects.rank_processes import PodTask
+from healthd.core.hang.suspects.rank_processes import NUMBERS, PodTask
 from healthd.probes.process_stat import read_stat
 from healthd.probes.sysfs import read_bytes
 
-_NUMBERS = (b"RANK", b"LOCAL_RANK", b"OMPI_COMM_WORLD_RANK", b"PMI_RANK", b"SLURM_PROCID")
+_NUMBERS = tuple(map(str.encode, NUMBERS))
 _PORT = b"MASTER_PORT"
 _LONGEST = 16
 """Characters of one of them."""

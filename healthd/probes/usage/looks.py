@@ -17,6 +17,9 @@ from typing import Protocol
 
 from healthd.core.hang.work.own_waits import SELDOM
 
+_DICE = random.Random()
+"""Of its own: a thread that draws from the dice of all others takes their results away."""
+
 
 class Looked(Protocol):
     """What can be looked at."""
@@ -55,4 +58,4 @@ class Looks:
 
 def pause(every: float) -> float:
     """Seconds until the next look, half of *every* more or less: else steps of that length would all look alike."""
-    return every * (0.5 + random.random())
+    return every * (0.5 + _DICE.random())

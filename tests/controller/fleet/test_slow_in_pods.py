@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
+from healthd.cluster.port import Forbidden
 from healthd.controller.fleet.stragglers import EVERY
 from healthd.core.api import ANNOTATION_SLOW_RANK, ANNOTATION_STRAGGLERS, Job, NodeHealth, Pod
 from healthd.core.api.health import MemberState, PodRhythm, PodSlowRank
@@ -14,6 +16,7 @@ from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.slow_in_pods import MISSING_FOR
 from healthd.core.recovery.gang import Root
 from tests.builders import a_finding
+from tests.controller.fleet.test_slow_gpus import GpuGang
 from tests.controller.fleet.test_stragglers import RANKS, Gang
 from tests.fakes import START
 
@@ -56,6 +59,25 @@ class GangOfEights(Gang):
         rhythms = [msgspec.to_builtins(rhythm)] if is_known else []
         status = {"rhythms": rhythms, "seenAt": self.clock.now().isoformat()}
         await self.cluster.patch(NodeHealth, f"node-{rank}", {"status": status}, subresource="status")
+
+
+class SlowGpuGang(GpuGang):
+    """A gang of which rank 5 has a slow GPU, and a pod has a rank that is slow."""
+
+    async def compare(self) -> None:
+        pod = await self.cluster.get(Pod, "train-1", "default")
+        slow = PodRhythm(uid=pod.metadata.uid, state=MemberState.WORKING, period=1.0, allowed=10.0, slow_ranks=[SLOW])
+        known = (await self.cluster.get(NodeHealth, "node-1")).status.rhythms
+        rhythms = [msgspec.to_builtins(each) for each in (*known, slow)]
+        await self.cluster.patch(NodeHealth, "node-1", {"status": {"rhythms": rhythms}}, subresource="status")
+        await super().compare()
+
+
+def recorded(**what: Any) -> dict[str, str]:
+    """The record of one that was slow, as an annotation."""
+    known = {"slower": 0.5, "since": START, "seen_at": START, "ran": 0, "starved": 0, "peers_ran": 0}
+    straggler = Straggler(**{**known, "peers_starved": 0, "confidence": 1, **what})
+    return {ANNOTATION_STRAGGLERS: msgspec.json.encode([straggler]).decode()}
 
 
 async def a_gang(notes: dict[str, str] | None = None) -> GangOfEights:
@@ -144,18 +166,59 @@ async def test_pods_that_were_made_anew_end_it_and_what_was_listed_of_those_befo
 
 
 async def test_a_gang_is_not_moved_for_a_rank_within_a_pod() -> None:
-    gang = await a_gang({ANNOTATION_SLOW_RANK: "swap"})
+    gang = await a_gang({ANNOTATION_SLOW_RANK: "swap", **recorded(rank="13", node="node-7", ended_at=START)})
     await gang.train(20 * MINUTE, SLOW)
 
+    [(reason, message)] = gang.reported
+    assert (reason, "swapped" in message) == ("GangStraggler", False)  # pod 13 was slow, which is no rank of it
+    assert not gang.stragglers.slow_now(gang.root)
+
+
+async def test_it_is_no_reason_to_stay_where_a_pod_is_slow_as_a_whole() -> None:
+    gang = SlowGpuGang()
+    await gang.open()
+    await gang.train(timedelta(minutes=5))
+    await gang.train(timedelta(minutes=11), slow=5)
+
+    assert {each.rank for each in gang.stragglers.present(gang.root)} == {"5", "13"}
+    assert [each.rank for each in gang.stragglers.slow_now(gang.root)] == ["5"]
+
+
+async def test_ranks_with_the_same_number_in_two_pods_are_two() -> None:
+    gang = await a_gang()
+    await gang.train(MINUTE, SLOW)
+    await gang._list(2, [SLOW], is_known=True)
+    await gang.compare()
+
+    assert [each.pod for each in gang.stragglers.present(gang.root)] == ["train-1", "train-2"]
+
+
+async def test_a_new_leader_that_does_not_hear_of_a_pod_at_first_reports_it_no_second_time() -> None:
+    gang = await a_gang()
+    await gang.train(3 * MINUTE, SLOW)
+    gang.lead()
+    await gang.train(3 * MINUTE, without=(1,))
+    await gang.train(3 * MINUTE, SLOW)
     assert gang.reasons == ["GangStraggler"]
-    assert gang.stragglers.slow_now(gang.root) == ()
+
+    await gang.train(MINUTE, ended(SLOW.since + 9 * MINUTE))
+    assert gang.reasons == ["GangStraggler", "GangStragglerOver"]
+
+
+async def test_one_whose_record_was_refused_ends_with_its_pods() -> None:
+    gang = await a_gang()
+    gang.error = Forbidden
+    await gang.train(3 * MINUTE, SLOW)
+    await gang.cluster.delete(Pod, "train-1", namespace="default", grace_seconds=0)
+    await gang.start(1, await gang.cluster.get(Job, "train", "default"))
+    await gang.train(3 * MINUTE)
+
+    assert gang.stragglers.present(gang.root) == []
 
 
 async def test_a_record_that_its_owner_made_up_is_no_slow_rank_for_long() -> None:
-    made_up = Straggler(rank="5", pid=1, pod="train-1", slower=0.5, since=START, seen_at=START, ran=0, starved=0,
-                        peers_ran=0, peers_starved=0, confidence=1)  # fmt: skip
     gang = GangOfEights()
-    await gang.open({ANNOTATION_STRAGGLERS: msgspec.json.encode([made_up]).decode()})
+    await gang.open(recorded(rank="5", pid=1, pod="train-1"))
     await gang.train(MISSING_FOR + 2 * MINUTE)
 
     assert gang.stragglers.present(gang.root) == []

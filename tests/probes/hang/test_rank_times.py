@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from healthd.probes.hang.pods import PodFolders
-from healthd.probes.hang.rank_times import FORGOTTEN_AFTER_S, LOOK_AGAIN_S, PodRankTimes
+from healthd.probes.hang.rank_times import FORGOTTEN_AFTER_S, LOOK_AGAIN_S, LOOKS_S, PodRankTimes
 from tests.sibling_processes import Family, a_family
 
 
@@ -18,8 +18,9 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.proc, self.group = root / "proc", root / "group"
         (self.group / "main").mkdir(parents=True)
-        self.now = 0.0
-        self.times = PodRankTimes(str(self.proc), lambda: self.now)
+        self.now, self.slow = 0.0, 0.0
+        self.left: set[int] = set()
+        self.times = PodRankTimes(str(self.proc), self._clock)
         self.runs(10, parent=1, cpu=1)
         for number in (0, 1):
             self.runs(20 + number, parent=10, number=str(8 + number), cpu=50, ran=40.0 + number, starved=0.5)
@@ -42,8 +43,25 @@ class Node:
         (self.proc / str(pid)).rmdir()
         self._list()
 
+    def begins_again(self, pid: int, *, in_pod: bool) -> None:
+        """Another process has this number now."""
+        stat = self.proc / str(pid) / "stat"
+        stat.write_text(stat.read_text().replace(str(1000 + pid), str(2000 + pid)))
+        if not in_pod:
+            self.leave_the_list(pid)
+
+    def leave_the_list(self, *pids: int) -> None:
+        """As the dead ones do, and what is in another control group."""
+        self.left |= {*pids}
+        self._list()
+
+    def _clock(self) -> float:
+        """Each look at it takes some time."""
+        self.now += self.slow
+        return self.now
+
     def _list(self) -> None:
-        pids = sorted(int(folder.name) for folder in self.proc.iterdir())
+        pids = sorted({int(folder.name) for folder in self.proc.iterdir()} - self.left)
         (self.group / "main" / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
 
     def read(self) -> dict[int, tuple[int, float, float]]:
@@ -96,6 +114,42 @@ def test_a_process_that_has_hardly_worked_may_be_about_to_get_its_number(node: N
     assert sorted(node.read()) == [8, 9, 10]
 
 
+def test_a_number_that_is_used_again_outside_the_pod_is_no_rank(node: Node) -> None:
+    node.read()
+    node.runs(23, parent=10, number="9", cpu=50, ran=3.0)
+    node.begins_again(21, in_pod=False)  # read before it was seen that the rank had ended
+    node.now += LOOK_AGAIN_S
+
+    assert node.read() == {8: (20, 40.0, 0.5), 9: (23, 3.0, 0.0)}
+
+
+def test_ranks_that_are_dead_and_not_collected_are_replaced_by_others(node: Node) -> None:
+    node.read()
+    for number in (0, 1):
+        node.runs(40 + number, parent=10, number=str(8 + number), cpu=3, ran=2.0)
+    node.leave_the_list(20, 21)
+    node.now += LOOK_AGAIN_S
+
+    assert node.read() == {8: (40, 2.0, 0.0), 9: (41, 2.0, 0.0)}
+
+
+def test_a_question_looks_for_ranks_for_a_part_of_a_second_and_the_next_goes_on(node: Node) -> None:
+    pods = {uid: PodFolders(str(node.group), ["main"]) for uid in ("a", "b", "c")}
+    node.slow = LOOKS_S / 2
+
+    found = [sorted(node.times.read(pods)) for _ in range(4)]
+
+    assert len(found[0]) < 3
+    assert found[-1] == ["a", "b", "c"]
+
+
+def test_a_rank_that_is_alone_in_its_pod_is_not_looked_at(node: Node) -> None:
+    node.ends(21)
+
+    assert sorted(node.read()) == [8]
+    assert node.times.pids == []
+
+
 @pytest.mark.parametrize("number", ["9" * 10, "9" * 16, "9" * 5000])
 def test_ranks_that_give_themselves_impossible_numbers_are_numbered_by_their_order(tmp_path: Path, number: str) -> None:
     node = Node(tmp_path)
@@ -141,8 +195,7 @@ def test_a_number_of_a_process_that_is_used_again_is_of_another_one(node: Node) 
     node.ends(21)
     node.read()
     node.runs(21, parent=1)
-    stat = node.proc / "21" / "stat"
-    stat.write_text(stat.read_text().replace("1021", "2021"))
+    node.begins_again(21, in_pod=True)
 
     assert node.read() == {8: (20, 40.0, 0.5)}
 

@@ -13,10 +13,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
+NUMBERS = "RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"
+"""The variables by which launchers tell a rank its number, in the order in which they are looked at."""
+LOCAL = NUMBERS.index("LOCAL_RANK")
 MOST_RANKS = 16
 """Of one pod that are asked."""
 LEADS = 0.2
 """Of the processor time of the busiest in its tree, or of its peers. Shells and launchers have less."""
+DEEPEST = 32
+"""Processes above a rank that may be launchers. A user can make a chain of thousands."""
 LAUNCHES = 0.5
 """Of the processor time of its busiest rank that a launcher has at most."""
 
@@ -30,7 +35,7 @@ class PodTask(NamedTuple):
     """Seconds of processor time so far."""
     mark: str = ""
     """
-    The variables that tell it its number as a rank, a word for each; `-`: that one is not set. Empty: none is, or they
+    What `NUMBERS` are, a word for each; `-`: that one is not set. Empty: none is, or they
     cannot be read.
     """
     port: str = ""
@@ -96,11 +101,17 @@ def _is_alike(task: PodTask, parent: PodTask) -> bool:
 
 
 def _mark_of_first(own: str, others: Sequence[str]) -> str:
-    """Its mark, with number 0 in the place in which the others have the numbers from 1 on. Empty: they have not."""
-    for place, words in enumerate(zip(*map(str.split, others), strict=False)):
+    """
+    Its mark, with number 0 in the place in which the others have the numbers from 1 on. Empty: they have not. The
+    number on the node decides where there is one: on the second node of two the only rank of a launcher is rank 1.
+    """
+    places = [*zip(*map(str.split, others), strict=False)]
+    local = [LOCAL] if len(places) > LOCAL and "-" not in places[LOCAL] else range(len(places))
+    for place in local:
+        words = places[place]
         if all(map(str.isdecimal, words)) and {*map(int, words)} == {*range(1, len(others) + 1)}:
-            marks = own.split() or ["-"] * len(others[0].split())
-            if marks[place] in ("0", "-"):
+            marks = own.split() or ["-"] * len(places)
+            if marks[place] in ("0", "-") and (place == LOCAL or len(others) > 1):
                 return " ".join(["0" if at == place else word for at, word in enumerate(marks)])
     return ""
 
@@ -172,7 +183,7 @@ def _begins_tree(task: PodTask, known: Mapping[int, PodTask], launchers: Collect
 def _above(task: PodTask, known: Mapping[int, PodTask]) -> Iterator[int]:
     """The processes above it in the pod. A launcher may have a mark of its own, as the launcher of its node."""
     seen = {task.pid}
-    while (parent := known.get(task.parent)) is not None and parent.pid not in seen:
+    while (parent := known.get(task.parent)) is not None and parent.pid not in seen and len(seen) <= DEEPEST:
         seen.add(parent.pid)
         yield parent.pid
         task = parent

@@ -19,7 +19,7 @@ from healthd.core.hang.work.work_share import SHORTEST, ShareWindow, WorkShare
 EARLY = timedelta(seconds=0.5)
 """A window may end so much sooner: pods are sampled once a second."""
 LATE = 2
-"""A window of so many times its length is none: the agent had no processor, or the machine slept."""
+"""A window of so many times its length is none: the pod was silent, or the agent or the machine slept."""
 ALONE_FOR = timedelta(minutes=1)
 """When a pod is looked at again of which fewer than two ranks are known."""
 DIGITS = 4
@@ -40,7 +40,7 @@ class PodRanks:
     @property
     def count(self) -> int:
         """How many ranks are compared."""
-        return len(self._compared)
+        return len(self._compared) if len(self._compared) > 1 else 0
 
     @property
     def slow(self) -> Sequence[PodSlowRank]:
@@ -68,10 +68,6 @@ class PodRanks:
             return
         if shares := _shares(*before, times, at):
             self._note(self._ranks.add(ShareWindow(before[0], at, shares)))
-
-    def pause(self) -> None:
-        """The pod is silent, which is no part of a window."""
-        self._read = None
 
     def _note(self, changes: Sequence[Straggler]) -> None:
         for change in changes:

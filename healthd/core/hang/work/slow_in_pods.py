@@ -7,7 +7,7 @@ over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -19,9 +19,10 @@ MISSING_FOR = timedelta(minutes=15)
 
 
 class SlowInPods:
-    """One gang, as long as it has the same pods."""
+    """One gang, as long as it has the *pods* with these uids. It is never moved for such a rank."""
 
-    def __init__(self) -> None:
+    def __init__(self, pods: Collection[str]) -> None:
+        self.pods = frozenset(pods)
         self._present: dict[tuple[str, str], Straggler] = {}
         """Those that are slow, by pod and rank."""
         self._missing: dict[tuple[str, str], datetime] = {}
@@ -31,10 +32,6 @@ class SlowInPods:
     def present(self) -> list[Straggler]:
         """Those that are slow now."""
         return [*self._present.values()]
-
-    def slow_now(self, now: datetime) -> list[Straggler]:  # noqa: ARG002 - as that of other comparisons
-        """None: by how much they make their gang slower is not known, so it is not moved for them."""
-        return []
 
     def adopt(self, straggler: Straggler) -> None:
         """Take over one that was reported before, or what is known of it now."""

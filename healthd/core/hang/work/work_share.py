@@ -31,7 +31,7 @@ class WorkShare(NamedTuple):
     stalled: float = 0.0
     """It waited for a disk or a file system. Known of pods alone."""
     own_waits: float = 0.0
-    """It slept by itself, or waited for a file or another process of its own. Known of `healthd run` alone."""
+    """It slept by itself, or waited for a file or another process of its own. Known of main threads alone."""
     stopped: float = 0.0
     """Its process was stopped. That looks as an own wait does, and is a part of these: it only says why."""
 

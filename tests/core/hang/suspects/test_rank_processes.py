@@ -99,6 +99,11 @@ def test_so_is_one_that_starts_a_single_other_rank() -> None:
     assert launched(*self_started("0 0", 90.0, "0 1")) == [7, 10]
 
 
+def test_the_only_rank_of_a_launcher_on_the_second_node_of_two_is_not_started_by_the_first_rank() -> None:
+    assert pids([PodTask(7, 1, 4.0), PodTask(10, 7, 9.0, "1 0")]) == [10]
+    assert pids([PodTask(7, 1, 4.0), PodTask(10, 7, 9.0, "1 -")]) == [10]
+
+
 def test_one_that_has_hardly_worked_is_a_launcher_whose_ranks_are_numbered_from_one_on() -> None:
     tasks = self_started("", 9.0, "- 1", "- 2", "- 3")
 

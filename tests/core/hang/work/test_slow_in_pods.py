@@ -34,7 +34,7 @@ def slow(rank: str = "13", *, since: datetime = START, ended_at: datetime | None
 
 def seen() -> SlowInPods:
     """One that is slow was seen."""
-    gang = SlowInPods()
+    gang = SlowInPods(["u0", "u1"])
     assert gang.observe({"train-1": [slow()], "train-0": []}, START) == [slow()]
     return gang
 
@@ -89,7 +89,7 @@ def test_one_that_is_no_longer_listed_is_over_after_a_while() -> None:
 
 
 def test_an_end_of_earlier_is_not_that_of_one_on_record() -> None:
-    gang = SlowInPods()
+    gang = SlowInPods(["u0", "u1"])
     gang.adopt(slow(since=START + 10 * MINUTE))
 
     assert gang.observe({"train-1": [slow(ended_at=START + 5 * MINUTE)]}, START + 11 * MINUTE) == []

@@ -167,9 +167,13 @@ def test_members_that_nothing_tells_apart_cannot_be_known_again_so_they_stay() -
     assert to_swap_for(seen(a_slow_root(straggler), pods=pods), [straggler], HANG, NOW) == ()
 
 
-@pytest.mark.parametrize(("node", "is_swapped"), [("node-1", True), ("node-0", False), ("", False)])
-def test_a_rank_that_was_slow_on_another_node_has_more_to_do(node: str, is_swapped: bool) -> None:
-    before = but(since=ago(3000), seen_at=ago(2900), ended_at=ago(2000), node=node)
+@pytest.mark.parametrize(
+    ("node", "pid", "is_swapped"),
+    [("node-1", 0, True), ("node-0", 0, False), ("", 0, False), ("node-0", 4711, True)],
+    ids=["the same", "another", "unknown", "another, of a rank within a pod, which is another one"],
+)
+def test_a_rank_that_was_slow_on_another_node_has_more_to_do(node: str, pid: int, is_swapped: bool) -> None:
+    before = but(since=ago(3000), seen_at=ago(2900), ended_at=ago(2000), node=node, pid=pid)
 
     assert bool(to_swap_for(seen(a_slow_root(before, SLOW)), [SLOW], HANG, NOW)) is is_swapped
 
