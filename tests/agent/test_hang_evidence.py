@@ -47,7 +47,10 @@ class Node:
 
         def answer_all() -> None:
             for _ in range(questions):
-                caller, _ = self.listener.accept()
+                try:
+                    caller, _ = self.listener.accept()
+                except OSError:
+                    return  # the test is over
                 serve(caller, uid, self._witness)
 
         Thread(target=answer_all, daemon=True).start()
@@ -81,12 +84,13 @@ def test_the_agent_is_answered_how_long_the_ranks_of_a_pod_ran(node: Node) -> No
 
 def test_that_ranks_wait_for_a_pipe_is_seen_from_question_to_question(node: Node) -> None:
     node.serves(questions=100_000)
-    ask, until = AskRankTimes(node.socket), time.monotonic() + 60
+    until = time.monotonic() + 60
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, "RANK": "14"}) as other:
         node.gets(other.pid)
         waits = [0.0]
         while not all(waits) and time.monotonic() < until:
-            waits = [each.own_waits for each in ask([POD])[POD]]
+            answer = AskRankTimes(node.socket)([POD])  # on a busy machine one may not come in time
+            waits = [each.own_waits for each in answer.get(POD, [])] or [0.0]
         other.kill()
 
     assert len(waits) == 2
