@@ -211,6 +211,6 @@ def why_not_launch(launcher: Launcher, nproc: int, checkpoint: Path, options: Se
 def what_to_know(launcher: Launcher) -> str:
     """What differs when one rank is a launcher."""
     return (
-        f"{launcher.name} is one rank to healthd: it sees the GPUs of one slot, a fault of its ranks is seen when it "
-        "ends, and restarts of its own (--max-restarts) choose no checkpoint: leave them at 0"
+        f"{launcher.name} is one rank to healthd: it sees the GPUs of one slot. Hangs and slow ones of its ranks are "
+        "seen, a fault of them when it ends. Restarts of its own (--max-restarts) choose no checkpoint: leave them at 0"
     )

@@ -27,7 +27,7 @@ from healthd.core.api import (
 )
 from healthd.core.config.gangs import HangPolicy, SilenceMode
 from healthd.core.hang.describe import who_holds_up, why_hang
-from healthd.core.hang.silence import Silence
+from healthd.core.hang.silence import Silence, cannot_go_on
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.suspects.suspicion import suspects_of
 from healthd.core.hang.work.straggler_text import minutes
@@ -254,7 +254,9 @@ class RunLog:
 
     async def _way_out_of_hang(self, silence: Silence, policy: HangPolicy) -> str:
         if policy.silence is not SilenceMode.RESTART:
-            return f"nothing is done about it yet; `{self._explain}` shows it, and --hang restart restarts"
+            shown = f"nothing is done about it yet; `{self._explain}` shows it"
+            is_left = silence.is_start and not cannot_go_on(silence)
+            return shown if is_left else f"{shown}, and --hang restart restarts"
         try:
             root = read_job(await self._cluster.get(Job, self._spec.name, NAMESPACE))
         except ClusterError as error:

@@ -17,7 +17,10 @@ from healthd.clock import SystemClock
 from healthd.cluster.embedded import EmbeddedCluster
 from healthd.controller.checkpoints.mounted import FileCheckpoints
 from healthd.core.api import ChosenCheckpoint, Job, Recovery, RecoveryStatus
+from healthd.core.api.health import MemberState
 from healthd.core.api.model import Phase
+from healthd.core.config import HangPolicy
+from healthd.core.hang.silence import Silence, SilentMember
 from healthd.core.recovery.decide import open_recovery
 from healthd.core.report.listing.gangs import gang_row
 from healthd.gangs.job import JobAdapter, read_job
@@ -135,3 +138,25 @@ async def test_a_run_that_left_nothing_that_loads_stands_at_no_step(tmp_path: Pa
 
     assert run is not None
     assert run.step == -1
+
+
+@pytest.mark.parametrize(
+    ("is_start", "states", "restarts"),
+    [(False, "SS", True), (True, "SS", False), (True, "ST", True)],
+    ids=["a hang", "a start in which all sleep", "a start in which one is stopped"],
+)
+async def test_a_hang_says_that_an_option_restarts_where_it_does(
+    tmp_path: Path, *, is_start: bool, states: str, restarts: bool
+) -> None:
+    spec = a_spec(tmp_path)
+    members = [
+        SilentMember(rank=str(rank), state=MemberState.SILENT, last_active=START, states=state)
+        for rank, state in enumerate(states)
+    ]
+    silence = Silence(since=START, seen_at=START, allowed=30, period=0, members=tuple(members), is_start=is_start)
+
+    with capture_logs() as logs:
+        await RunLog(spec, opened(spec), SystemClock(), FileCheckpoints(), None).silent(silence, policy=HangPolicy())
+
+    [note] = [entry["note"] for entry in logs if entry["event"] == "run.hangs"]
+    assert ("--hang restart restarts" in note) is restarts

@@ -87,7 +87,7 @@ def _first_rank(tasks: Sequence[PodTask], is_launcher: Callable[[int], bool]) ->
     children = _children(tasks)
     for parent in tasks:
         below = [task for task in children[parent.pid] if task.mark and not _is_alike(task, parent)]
-        mark = _mark_of_first(parent.mark, [task.mark for task in below])
+        mark = _mark_of_first(parent.mark, below)
         if mark and not is_launcher(parent.pid):
             worked = median(_leading(list(_tree(task, children))).cpu for task in below)
             if parent.cpu >= LEADS * worked:
@@ -100,20 +100,32 @@ def _is_alike(task: PodTask, parent: PodTask) -> bool:
     return (task.mark, task.port) == (parent.mark, parent.port)
 
 
-def _mark_of_first(own: str, others: Sequence[str]) -> str:
+def _mark_of_first(own: str, below: Sequence[PodTask]) -> str:
     """
-    Its mark, with number 0 in the place in which the others have the numbers from 1 on. Empty: they have not. The
+    Its mark, with number 0 in the place in which those *below* have the numbers from 1 on. Empty: they have not. The
     number on the node decides where there is one: on the second node of two the only rank of a launcher is rank 1.
     """
-    places = [*zip(*map(str.split, others), strict=False)]
+    places = [*zip(*(task.mark.split() for task in below), strict=False)]
     local = [LOCAL] if len(places) > LOCAL and "-" not in places[LOCAL] else range(len(places))
     for place in local:
-        words = places[place]
-        if all(map(str.isdecimal, words)) and {*map(int, words)} == {*range(1, len(others) + 1)}:
-            marks = own.split() or ["-"] * len(places)
-            if marks[place] in ("0", "-") and (place == LOCAL or len(others) > 1):
-                return " ".join(["0" if at == place else word for at, word in enumerate(marks)])
+        count = _count_from_one(places[place], [task.started for task in below])
+        marks = own.split() or ["-"] * len(places)
+        if count > (0 if place == LOCAL else 1) and marks[place] in ("0", "-"):
+            return " ".join(["0" if at == place else word for at, word in enumerate(marks)])
     return ""
+
+
+def _count_from_one(words: Sequence[str], started: Sequence[int]) -> int:
+    """
+    How many have the numbers from 1 on, each once. 0: they have others. What has number 0 and was started after all of
+    these is a helper of the first rank, to which it has given what is now in its own environment.
+    """
+    if not all(map(str.isdecimal, words)):
+        return 0
+    others = [at for word, at in zip(words, started, strict=True) if int(word)]
+    firsts = [at for word, at in zip(words, started, strict=True) if not int(word)]
+    is_from_one = {*map(int, words)} - {0} == {*range(1, len(others) + 1)}
+    return len(others) if is_from_one and (not firsts or min(firsts) > max(others, default=0)) else 0
 
 
 def _marked(tasks: Sequence[PodTask], first: PodTask, mark: str) -> list[PodTask]:

@@ -95,6 +95,21 @@ def test_a_program_that_starts_the_ranks_from_one_on_is_the_first_rank(own: str,
     assert pids(tasks) == [7, 10, 11, 12]
 
 
+def test_what_it_starts_later_with_its_own_number_belongs_to_it() -> None:
+    """As a program for a while, which gets what the first rank has set in its environment since."""
+    tasks = [each._replace(started=100) for each in self_started("", 90.0, "- 1", "- 2", "- 3")]
+    helper = PodTask(40, 7, 0.0, "- 0", "31007", started=9000)
+
+    assert pids([*tasks, helper]) == [7, 10, 11, 12]
+    assert launched(*tasks, helper) == [7, 10, 11, 12]
+
+
+def test_a_launcher_that_has_worked_as_its_ranks_starts_number_0_first() -> None:
+    ranks = [PodTask(10 + number, 7, 5.0, f"- {number}", "31007", started=100 + number) for number in range(4)]
+
+    assert pids([PodTask(7, 1, 5.0), *ranks]) == [10, 11, 12, 13]
+
+
 def test_so_is_one_that_starts_a_single_other_rank() -> None:
     assert launched(*self_started("0 0", 90.0, "0 1")) == [7, 10]
 
