@@ -64,8 +64,8 @@ class Witness:
         times = self._times.read(self._folders(uids))
         waits = self._waits.follow(self._times.pids)
 
-        def with_waits(time: RankTime) -> RankTime:
-            return replace(time, own_waits=waits.get(time.pid, 0.0))
+        def with_waits(rank: RankTime) -> RankTime:
+            return replace(rank, own_waits=waits.get(rank.pid, 0.0))
 
         return {uid: [*map(with_waits, mine)] for uid, mine in times.items()}
 
