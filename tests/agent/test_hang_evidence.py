@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -230,3 +232,26 @@ def test_wrong_arguments_are_refused(arguments: list[str]) -> None:
 
 def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     assert main([str(tmp_path / "gone" / "socket"), "65532", "/sys"]) == 1
+
+
+STUCK = """
+import sys, time
+from healthd.agent import hang_evidence
+hang_evidence.STUCK_AFTER_S = 1
+hang_evidence.Witness.processes = lambda *_: time.sleep(600)
+hang_evidence.main(sys.argv[1:])
+"""
+"""A question that does not return, as where a process hangs in a driver."""
+
+
+def test_a_component_that_is_stuck_in_a_question_ends_so_that_its_kubelet_starts_it_again(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    arguments = [str(path), str(os.getuid()), str(tmp_path)]
+    with subprocess.Popen([sys.executable, "-c", STUCK, *arguments]) as component:
+        until, answers = time.monotonic() + 60, list[object]()
+        while component.poll() is None and time.monotonic() < until:
+            answers.append(ask_processes([POD], str(path), wait_s=0.1))
+        component.kill()
+
+    assert component.returncode == -signal.SIGALRM
+    assert not any(answers)

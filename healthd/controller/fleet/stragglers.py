@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -60,8 +60,11 @@ AT_ONCE = 50
 """Gangs that are compared in one go."""
 
 
+C = TypeVar("C", GangWork, SlowGpus, SlowInPods)
+
+
 @dataclass
-class _Known:
+class _ComparedGang:
     """What is known of one gang."""
 
     work: GangWork | None = None
@@ -112,7 +115,7 @@ class Stragglers:
         self._trouble = trouble
         self._requests = WorkRequests(cluster, cluster_state)
         self._has_compared = False
-        self._gangs: dict[str, _Known] = {}
+        self._gangs: dict[str, _ComparedGang] = {}
         """By uid of the root."""
 
     async def run(self) -> None:
@@ -137,7 +140,7 @@ class Stragglers:
     async def compare(self) -> None:
         """Compare all gangs, and report what changed. Other tasks have their turn meanwhile."""
         roots = [root for root in self._cluster_state.roots.values() if is_compared(root, self._policy)]
-        self._gangs = {root.ref.uid: self._gangs.get(root.ref.uid) or _Known() for root in roots}
+        self._gangs = {root.ref.uid: self._gangs.get(root.ref.uid) or _ComparedGang() for root in roots}
         await self._compare(roots)
         self._has_compared = True
 
@@ -200,7 +203,7 @@ class Stragglers:
             for each in self.present(root):
                 yield SlowRank(root.ref.namespace, root.ref.name, each.rank, each.node, each.since)
 
-    def _changes(self, root: Root, known: _Known, now: datetime) -> list[Straggler]:
+    def _changes(self, root: Root, known: _ComparedGang, now: datetime) -> list[Straggler]:
         """What began or ended. Where too little is known of the gang, nothing does."""
         view = self._cluster_state.view(root.ref)
         if over := stopped(view, now):
@@ -211,7 +214,7 @@ class Stragglers:
         changes += _changes_in_pods(root, known, view, now)
         return [each if each.ended_at else self._adopted(each, known, view, root) for each in changes]
 
-    def _adopted(self, straggler: Straggler, known: _Known, view: GangView, root: Root) -> Straggler:
+    def _adopted(self, straggler: Straggler, known: _ComparedGang, view: GangView, root: Root) -> Straggler:
         """One that begins, with all that is known of it."""
         with_reason = explained(straggler, view)
         if not straggler.pid:  # the gang is not moved for a rank within a pod
@@ -258,39 +261,40 @@ class Stragglers:
         self._announce(about, NORMAL, "GangStragglerOver", message)
 
 
-def _changes_of_work(root: Root, known: _Known, view: GangView, now: datetime) -> list[Straggler]:
+def _changes_of_work(root: Root, known: _ComparedGang, view: GangView, now: datetime) -> list[Straggler]:
     work = work_of(view, now)
     if work is None:
         return []
     if known.work is None or not known.work.is_of(work) or known.work.is_ahead(now):
-        known.work = GangWork(work)
-        for each in open_stragglers(root, now):
-            if not each.gpu and not each.pid:
-                known.work.adopt(each)
+        known.work = _resumed(GangWork(work), root, now, lambda each: not each.gpu and not each.pid)
     return known.work.observe(work, now)
 
 
-def _changes_of_clocks(root: Root, known: _Known, view: GangView, now: datetime) -> list[Straggler]:
+def _changes_of_clocks(root: Root, known: _ComparedGang, view: GangView, now: datetime) -> list[Straggler]:
     clocks = clocks_of(view, now)
     if not clocks:
         return []
     if known.gpus is None or known.gpus.pods != pods_of(view):
-        known.gpus = SlowGpus(pods_of(view))
         names = {name_of(pod, root) for pod in ranks(view)}
-        for each in open_stragglers(root, now):
-            if each.gpu and each.rank in names:  # the owner of a gang can write its record
-                known.gpus.adopt(each)
+        known.gpus = _resumed(SlowGpus(pods_of(view)), root, now, lambda each: each.gpu != "" and each.rank in names)
     return known.gpus.observe(clocks, now)
 
 
-def _changes_in_pods(root: Root, known: _Known, view: GangView, now: datetime) -> list[Straggler]:
+def _changes_in_pods(root: Root, known: _ComparedGang, view: GangView, now: datetime) -> list[Straggler]:
     published = slow_in_pods_of(view, now)
     if not published:
         return []
     if known.in_pods is None or known.in_pods.pods != pods_of(view):
-        known.in_pods = SlowInPods(pods_of(view))
         names = {pod.metadata.name for pod in ranks(view)}
-        for each in open_stragglers(root, now):
-            if each.pid and each.pod in names:  # the owner of a gang can write its record
-                known.in_pods.adopt(each)
+        known.in_pods = _resumed(SlowInPods(pods_of(view)), root, now, lambda each: each.pid > 0 and each.pod in names)
     return known.in_pods.observe(published, now)
+
+
+def _resumed(comparison: C, root: Root, now: datetime, is_its: Callable[[Straggler], bool]) -> C:
+    """
+    *comparison* with those on record that are its own: another controller may have reported them. The owner of a gang
+    can write its record, with ranks and pods that there are not.
+    """
+    for each in filter(is_its, open_stragglers(root, now)):
+        comparison.adopt(each)
+    return comparison

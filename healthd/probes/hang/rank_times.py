@@ -36,7 +36,7 @@ class PodRankTimes:
     def __init__(self, proc: str = "/proc", now: Callable[[], float] = time.monotonic) -> None:
         self._proc = proc
         self._now = now
-        self._pods: dict[str, _Pod] = {}
+        self._pods: dict[str, _KnownRanks] = {}
 
     @property
     def pids(self) -> list[int]:
@@ -49,15 +49,15 @@ class PodRankTimes:
         self._pods = {uid: pod for uid, pod in self._pods.items() if 0 <= now - pod.asked_at < FORGOTTEN_AFTER_S}
         times = dict[str, list[RankTime]]()
         for uid, folders in pods.items():
-            pod = self._pods.setdefault(uid, _Pod(self._proc))
+            pod = self._pods.setdefault(uid, _KnownRanks(self._proc))
             pod.look(folders, now, is_time=lambda: self._now() - now < LOOKS_S)
             if mine := pod.times():
                 times[uid] = mine
         return times
 
 
-class _Pod:
-    """The ranks of one pod."""
+class _KnownRanks:
+    """Those of one pod."""
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
