@@ -31,7 +31,7 @@ from healthd.core.api.health import MOST_RHYTHMS, PodProcess
 from healthd.core.hang.suspects.pod_evidence import published_process
 from healthd.core.hang.work.rank_time import RankTime
 from healthd.probes.errors import CannotRead
-from healthd.probes.hang.pods import PodFolders, ranks_of_pods
+from healthd.probes.hang.pods import ranks_of_pods
 from healthd.probes.hang.rank_times import PodRankTimes
 from healthd.probes.pod_processes import PodProcesses
 from healthd.probes.usage.main_thread_waits import MainThreadWaits
@@ -55,13 +55,13 @@ class Witness:
     def processes(self, uids: Collection[str]) -> dict[str, PodProcess]:
         """What the processes of these pods do. A pod that is not on this node is left out. Raises CannotRead."""
         until = time.monotonic() + DEADLINE_S
-        ranks = ranks_of_pods(self._folders(uids), until=until)
+        ranks = ranks_of_pods(self._groups(uids), until=until)
         found = {uid: published_process(mine) for uid, mine in ranks.items()}
         return {uid: process for uid, process in found.items() if process is not None}
 
     def rank_times(self, uids: Collection[str]) -> dict[str, list[RankTime]]:
         """How long the ranks of these pods ran. A pod without such ranks is left out. Raises CannotRead."""
-        times = self._times.read(self._folders(uids))
+        times = self._times.read(self._groups(uids))
         waits = self._waits.follow(self._times.pids)
 
         def with_waits(rank: RankTime) -> RankTime:
@@ -69,11 +69,11 @@ class Witness:
 
         return {uid: [*map(with_waits, mine)] for uid, mine in times.items()}
 
-    def _folders(self, uids: Collection[str]) -> Mapping[str, PodFolders]:
+    def _groups(self, uids: Collection[str]) -> Mapping[str, str]:
         self._pods.read()
         root, is_v2, known = self._pods.groups
         tree = root if is_v2 else f"{root}/pids"
-        return {uid: PodFolders(f"{tree}{known[uid].path}", known[uid].containers) for uid in uids if uid in known}
+        return {uid: f"{tree}{known[uid].path}" for uid in uids if uid in known}
 
 
 def serve(caller: socket.socket, uid: int, witness: Witness) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,26 @@ def overlay(folder: Path) -> Path:
     return own
 
 
+@contextmanager
+def a_running_pod(control_plane: ControlPlane, spec: Json) -> Iterator[Json]:
+    """
+    A new pod of a user, once its container runs; deleted at the end. Its name is the API server's, so a second try may
+    make another one at once.
+    """
+    all_pods = "/api/v1/namespaces/default/pods"
+    made = control_plane.api.create(all_pods, {"metadata": {"generateName": "ranks-"}, "spec": spec})
+    path = f"{all_pods}/{made['metadata']['name']}"
+    try:
+        wait_until(
+            "a running pod",
+            lambda: control_plane.api.get(path)["status"]["phase"] == "Running",
+            limit=PATIENCE,
+        )
+        yield made
+    finally:
+        control_plane.api.delete(path)
+
+
 def pod_of(control_plane: ControlPlane, labels: str) -> Json:
     (pod,) = control_plane.api.get(f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector={labels}")["items"]
     found: Json = pod
@@ -112,16 +134,16 @@ def test_the_agent_learns_how_long_the_ranks_of_a_users_pod_ran(
         "command": ["python3", "-c", LAUNCHER],
         "securityContext": {"runAsUser": 12345},
     }
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ranks"}, "spec": {"containers": [container]}}
-    uid = control_plane.api.create("/api/v1/namespaces/default/pods", body)["metadata"]["uid"]
     found: list[tuple[int, float]] = []
 
-    def are_known() -> bool:
-        found[:] = json.loads(run_in(control_plane, pods["agent"], "agent", ASK_TIMES % (uid, uid)))
-        return len(found) == 3
+    with a_running_pod(control_plane, {"containers": [container]}) as pod:
+        uid = pod["metadata"]["uid"]
 
-    wait_until("the times of three ranks", are_known, limit=PATIENCE)
-    control_plane.api.delete("/api/v1/namespaces/default/pods/ranks")
+        def are_known() -> bool:
+            found[:] = json.loads(run_in(control_plane, pods["agent"], "agent", ASK_TIMES % (uid, uid)))
+            return len(found) == 3
+
+        wait_until("the times of three ranks", are_known, limit=PATIENCE)
 
     assert [number for number, _ in found] == [8, 9, 10]
     assert all(ran > 0 for _, ran in found)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -28,27 +27,21 @@ STACK_S = 1.0
 """Seconds for one stack at most."""
 
 
-class PodFolders(NamedTuple):
-    """The control group of a pod, and the names of its containers' groups in it."""
-
-    group: str
-    containers: Collection[str]
-
-
 def ranks_of_pods(
-    pods: Mapping[str, PodFolders],
+    pods: Mapping[str, str],
     *,
     until: float,
     proc: str = "/proc",
     now: Callable[[], float] = time.monotonic,
 ) -> dict[str, list[RankEvidence]]:
     """
-    Each rank of these pods, by uid: its state, its network and its stack. The ranks of a pod are numbered from 0.
+    Each rank of these pods, which are their control groups by uid: its state, its network and its stack. The ranks of a
+    pod are numbered from 0.
 
     *until* is a time of *now*. Networks and stacks that cannot be read until then are left out.
     """
     half = now() + (until - now()) / 2  # the rest is for stacks
-    ranks = {uid: _ranks(_tasks(pod, proc), lambda: now() < half, proc) for uid, pod in pods.items()}
+    ranks = {uid: _ranks(_tasks(group, proc), lambda: now() < half, proc) for uid, group in pods.items()}
     pids = {uid: [task.pid for task in mine] for uid, mine in ranks.items()}
     all_pids, states = [pid for mine in pids.values() for pid in mine], dict[int, ProcessEvidence]()
 
@@ -83,17 +76,11 @@ def _ranks(tasks: Sequence[PodTask], is_time: Callable[[], bool], proc: str) -> 
     return connected_ranks(tasks, proc, is_time=is_time) or numbered
 
 
-def _tasks(pod: PodFolders, proc: str) -> list[PodTask]:
-    return [task for pid in pids_of(pod) if (task := read_task(pid, proc)) is not None]
+def _tasks(group: str, proc: str) -> list[PodTask]:
+    return [task for pid in pids_of(group) if (task := read_task(pid, proc)) is not None]
 
 
-def pids_of(pod: PodFolders) -> list[int]:
-    """Of the pod and its containers, and of groups that a container made below its own."""
-    below = (folder for name in sorted(pod.containers) for folder in _folders(f"{pod.group}/{name}"))
-    words = (word for folder in (pod.group, *below) for word in read_bytes(f"{folder}/cgroup.procs").split())
+def pids_of(group: str) -> list[int]:
+    """Of a pod, its containers, and groups that a container made below its own. None of a pod that is gone."""
+    words = (word for folder, _, _ in os.walk(group) for word in read_bytes(f"{folder}/cgroup.procs").split())
     return [pid for pid in dict.fromkeys(int(word) for word in words if word.isdigit()) if pid][:MOST_TASKS]
-
-
-def _folders(top: str) -> Iterator[str]:
-    for folder, _, _ in os.walk(top):
-        yield folder

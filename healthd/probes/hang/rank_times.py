@@ -1,26 +1,33 @@
 """
 How long the main thread of each rank of a pod ran, and was left without a processor. For the component `hang-evidence`.
 
-Which processes are ranks is looked up each minute, and when one has ended. The environment of a process that has begun
-to work is read once: it is in its memory, so a rank that hangs in a driver may keep that from returning.
+Which processes are ranks is looked up each minute, more often at first, and when one has ended. The environment of a
+process that has begun to work is read once: it is in its memory, so a rank that hangs in a driver may keep that from
+returning.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 
 from healthd.core.hang.suspects.rank_processes import PodTask, rank_numbers, rank_processes
 from healthd.core.hang.work.rank_time import RankTime
 from healthd.core.untrusted import LARGEST_GANG
-from healthd.probes.hang.pods import PodFolders, pids_of
+from healthd.probes.hang.pods import pids_of
 from healthd.probes.hang.siblings import connected_ranks
 from healthd.probes.hang.tasks import KnownTasks
 from healthd.probes.process_stat import parse_schedstat
 from healthd.probes.sysfs import read_bytes
 
+SOONEST_S = 2.0
+"""Between the first look at a pod and the second, for its launcher may just have started a part of its ranks. Each
+further pause is twice as long."""
 LOOK_AGAIN_S = 60.0
-"""A launcher may start its ranks long after the pod began."""
+"""The longest of these pauses. A launcher may start its ranks long after the pod began."""
+SETTLED = 2.0
+"""Seconds of processor time. Which process of a rank trains is not known before: the shell around it begins first."""
 LOOKS_S = 0.2
 """Seconds that one question may take to look for ranks: the agent waits for half a second. A pod that is not reached is
 looked at with the next question."""
@@ -43,14 +50,17 @@ class PodRankTimes:
         """The processes of the ranks that have others in their pod."""
         return [rank.pid for pod in self._pods.values() if len(pod.ranks) > 1 for rank in pod.ranks.values()]
 
-    def read(self, pods: Mapping[str, PodFolders]) -> dict[str, list[RankTime]]:
-        """By uid. A pod without ranks that are known is left out, and so is one of which a rank has just ended."""
+    def read(self, pods: Mapping[str, str]) -> dict[str, list[RankTime]]:
+        """
+        By uid, as *pods*, which are their control groups. A pod without ranks that are known is left out, and so is one
+        of which a rank has just ended.
+        """
         now = self._now()
         self._pods = {uid: pod for uid, pod in self._pods.items() if 0 <= now - pod.asked_at < FORGOTTEN_AFTER_S}
         times = dict[str, list[RankTime]]()
-        for uid, folders in pods.items():
+        for uid, group in pods.items():
             pod = self._pods.setdefault(uid, _KnownRanks(self._proc))
-            pod.look(folders, now, is_time=lambda: self._now() - now < LOOKS_S)
+            pod.look(group, now, is_time=lambda: self._now() - now < LOOKS_S)
             if mine := pod.times():
                 times[uid] = mine
         return times
@@ -62,25 +72,29 @@ class _KnownRanks:
     def __init__(self, proc: str) -> None:
         self._proc = proc
         self._tasks = KnownTasks(proc)
+        self._pause_s = SOONEST_S
         self._looked_at: float | None = None
         self.asked_at = 0.0
         self.ranks: Mapping[int, PodTask] = {}
         """By number."""
 
-    def look(self, folders: PodFolders, now: float, *, is_time: Callable[[], bool]) -> None:
+    def look(self, group: str, now: float, *, is_time: Callable[[], bool]) -> None:
         """
-        Find its ranks, where that was long ago. They stay the processes that they were found to be first, as long as
-        all of these live: what a loader uses changes with the time.
+        Find its ranks, where that was long ago. Once these have worked, they stay the processes that they were found to
+        be, as long as all of them live: what a loader uses changes with the time.
         """
         self.asked_at = now
-        is_due = self._looked_at is None or not 0 <= now - self._looked_at < LOOK_AGAIN_S
-        if not is_due or not is_time():
+        waited = inf if self._looked_at is None else now - self._looked_at
+        if 0 <= waited < self._pause_s or not is_time():
             return
+        self._pause_s = SOONEST_S if self._looked_at is None else min(LOOK_AGAIN_S, 2 * self._pause_s)
         self._looked_at = now
-        tasks = self._tasks.read(pids_of(folders)[:MOST_TASKS])
+        tasks = self._tasks.read(pids_of(group)[:MOST_TASKS])
         living = {(task.pid, task.started) for task in tasks}
         found = _by_number(tasks, self._proc, is_time)
-        if found.keys() != self.ranks.keys() or not living.issuperset(map(_key, self.ranks.values())):
+        are_alive = living.issuperset(map(_key, self.ranks.values()))
+        are_settled = all(rank.cpu >= SETTLED for rank in self.ranks.values())
+        if found.keys() != self.ranks.keys() or not are_alive or not are_settled:
             self.ranks = found
 
     def times(self) -> list[RankTime]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from healthd.core.hang.suspects.evidence import TaskState
-from healthd.probes.hang.pods import PodFolders, ranks_of_pods
+from healthd.probes.hang.pods import ranks_of_pods
 from tests.sibling_processes import a_family
 
 LAUNCHER = """
@@ -36,15 +36,15 @@ def launched() -> Iterator[tuple[int, list[int]]]:
     process.communicate()
 
 
-def a_pod(root: Path, *pids: int) -> PodFolders:
-    """Its processes are in the group of its container, and in one that the container made."""
+def a_pod(root: Path, *pids: int) -> str:
+    """Its processes are in the group of its container, and in one that the container made. Returns its own group."""
     (root / "main" / "inner").mkdir(parents=True)
     (root / "main" / "cgroup.procs").write_text(f"0\n{pids[0]}\n")
     (root / "main" / "inner" / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids[1:]))
-    return PodFolders(str(root), ["main", "gone"])
+    return str(root)
 
 
-def states(pod: PodFolders) -> list[TaskState | None]:
+def states(pod: str) -> list[TaskState | None]:
     found = ranks_of_pods({"uid": pod}, until=0.0)["uid"]  # no time for stacks
     return [each.process.state if each.process else None for each in found]
 
@@ -60,7 +60,7 @@ def test_each_rank_that_a_launcher_started_is_asked_and_the_launcher_is_not(
     assert _until(lambda: states(pod), lambda found: found == expected) == expected
 
 
-def asked(pod: PodFolders, seconds: float) -> list[int]:
+def asked(pod: str, seconds: float) -> list[int]:
     """The processes that are asked as ranks, with so much time."""
     found = ranks_of_pods({"uid": pod}, until=time.monotonic() + seconds)["uid"]
     return [each.process.pid for each in found if each.process]
@@ -90,7 +90,7 @@ def test_a_pod_whose_processes_are_gone_has_no_ranks(tmp_path: Path) -> None:
 
 
 def test_a_group_that_is_gone_has_no_ranks(tmp_path: Path) -> None:
-    assert ranks_of_pods({"uid": PodFolders(str(tmp_path / "gone"), ["main"])}, until=0.0) == {"uid": []}
+    assert ranks_of_pods({"uid": str(tmp_path / "gone")}, until=0.0) == {"uid": []}
 
 
 def test_numbers_that_are_none_are_left_out(tmp_path: Path) -> None:

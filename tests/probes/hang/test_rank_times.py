@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from healthd.probes.hang.pods import PodFolders
-from healthd.probes.hang.rank_times import FORGOTTEN_AFTER_S, LOOK_AGAIN_S, LOOKS_S, PodRankTimes
+from healthd.probes.hang.rank_times import FORGOTTEN_AFTER_S, LOOK_AGAIN_S, LOOKS_S, SOONEST_S, PodRankTimes
 from tests.sibling_processes import Family, a_family
 
 
@@ -65,7 +64,7 @@ class Node:
         (self.group / "main" / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
 
     def read(self) -> dict[int, tuple[int, float, float]]:
-        found = self.times.read({"uid": PodFolders(str(self.group), ["main"])})
+        found = self.times.read({"uid": str(self.group)})
         return {each.number: (each.pid, each.ran, each.starved) for each in found.get("uid", [])}
 
 
@@ -73,7 +72,7 @@ def times_of(family: Family, root: Path) -> dict[int, int]:
     """The processes by number of a pod of real processes."""
     (root / "main").mkdir()
     (root / "main" / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in (family.parent, *family.children)))
-    found = PodRankTimes().read({"uid": PodFolders(str(root), ["main"])})
+    found = PodRankTimes().read({"uid": str(root)})
     return {each.number: each.pid for each in found.get("uid", [])}
 
 
@@ -114,6 +113,43 @@ def test_a_process_that_has_hardly_worked_may_be_about_to_get_its_number(node: N
     assert sorted(node.read()) == [8, 9, 10]
 
 
+def test_ranks_that_are_just_started_are_all_found_within_seconds(node: Node) -> None:
+    node.read()
+    node.runs(22, parent=10, number="10", ran=0.1)
+    node.now += SOONEST_S
+
+    assert sorted(node.read()) == [8, 9, 10]
+
+
+def test_looks_get_rare(node: Node) -> None:
+    node.read()
+    for _ in range(10):
+        node.now += LOOK_AGAIN_S
+        node.read()
+    node.runs(22, parent=10, number="10", cpu=50, ran=7.0)
+    node.now += LOOK_AGAIN_S - 1
+
+    assert sorted(node.read()) == [8, 9]
+
+
+def test_a_rank_is_not_the_shell_around_it_which_began_first(node: Node) -> None:
+    node.runs(22, parent=10, number="10", cpu=1, ran=0.01)  # the shell
+    node.runs(32, parent=22, number="10", ran=0.001)
+    assert node.read()[10][0] == 22
+    node.runs(32, parent=22, number="10", cpu=50, ran=7.0)
+    node.now += LOOK_AGAIN_S
+
+    assert node.read()[10][0] == 32
+
+
+def test_a_rank_that_has_worked_stays_the_process_that_it_is(node: Node) -> None:
+    node.read()
+    node.runs(31, parent=21, number="9", cpu=500, ran=99.0)  # a loader that is far busier
+    node.now += LOOK_AGAIN_S
+
+    assert node.read()[9][0] == 21
+
+
 def test_a_number_that_is_used_again_outside_the_pod_is_no_rank(node: Node) -> None:
     node.read()
     node.runs(23, parent=10, number="9", cpu=50, ran=3.0)
@@ -134,7 +170,7 @@ def test_ranks_that_are_dead_and_not_collected_are_replaced_by_others(node: Node
 
 
 def test_a_question_looks_for_ranks_for_a_part_of_a_second_and_the_next_goes_on(node: Node) -> None:
-    pods = {uid: PodFolders(str(node.group), ["main"]) for uid in ("a", "b", "c")}
+    pods = {uid: str(node.group) for uid in ("a", "b", "c")}
     node.slow = LOOKS_S / 2
 
     found = [sorted(node.times.read(pods)) for _ in range(4)]
@@ -171,12 +207,12 @@ def test_pods_that_are_asked_for_in_turn_are_not_forgotten(node: Node) -> None:
     before = node.read()
     for pid in (20, 21):
         (node.proc / str(pid) / "environ").unlink()
-    node.times.read({"another": PodFolders(str(node.group), ["gone"])})
+    node.times.read({"another": str(node.group / "gone")})
 
     assert node.read() == before
     assert sorted(node.times.pids) == [20, 21]
     node.now += FORGOTTEN_AFTER_S
-    node.times.read({"another": PodFolders(str(node.group), ["gone"])})
+    node.times.read({"another": str(node.group / "gone")})
     assert node.times.pids == []
 
 
