@@ -140,7 +140,8 @@ def test_the_agent_learns_how_long_the_ranks_of_a_users_pod_ran(
         uid = pod["metadata"]["uid"]
 
         def are_known() -> bool:
-            found[:] = json.loads(run_in(control_plane, pods["agent"], "agent", ASK_TIMES % (uid, uid)))
+            answered = run_in(control_plane, pods["agent"], "agent", ASK_TIMES % (uid, uid))
+            found[:] = json.loads(answered.splitlines()[-1])  # on a busy machine it says first that none came in time
             return len(found) == 3
 
         wait_until("the times of three ranks", are_known, limit=PATIENCE)
