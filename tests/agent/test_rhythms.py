@@ -263,6 +263,28 @@ def test_the_clocks_of_gpus_that_work_are_listed_with_them() -> None:
     assert [each.clocks for each in rhythms] == [None, None]
 
 
+def test_a_gpu_that_the_others_wait_for_is_listed_with_them() -> None:
+    machine, idle = Machine(), 0.0
+    sums = {f"gpu-{number}": GpuUse(0.0, 0.0, 7e9) for number in range(4)}
+
+    def read(now: datetime) -> GpuUses:
+        """Of its four GPUs the second one runs no kernel for *idle* of the time, and all of them do less then."""
+        for name, use in sums.items():
+            memory = (0.4 + 0.1 * (now.second % 2)) * (1 - idle)
+            sums[name] = GpuUse(use.memory + memory, use.kernels + 1 - idle * (name == "gpu-1"), use.held)
+        return GpuUses(now, dict(sums))
+
+    sampler = RhythmSampler(machine, read_gpus=read)
+    for _ in range(1200):
+        rhythms = machine.turn(sampler)
+    assert [each.idle_gpus for each in rhythms] == [[], []]
+    idle = 0.2
+    for _ in range(150):
+        rhythms = machine.turn(sampler)
+
+    assert [[late.pci for late in each.idle_gpus] for each in rhythms] == [[], ["gpu-1"]]
+
+
 def test_where_work_is_not_compared_clocks_are_not_either() -> None:
     machine = Machine()
     sampler = RhythmSampler(machine, read_gpus=runs_at(machine, 1400), with_work=False)

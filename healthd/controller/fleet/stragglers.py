@@ -72,17 +72,17 @@ class _ComparedGang:
     in_pods: SlowInPods | None = None
     unwritten: list[Straggler] = field(default_factory=list)
     """Changes whose record is not written yet."""
-    refused: set[tuple[str, datetime]] = field(default_factory=set)
-    """Rank and begin of those that were reported, and whose record was refused."""
+    refused: set[tuple[str, str, datetime]] = field(default_factory=set)
+    """Those that were reported, and whose record was refused."""
 
     @property
     def comparisons(self) -> list[GangWork | SlowGpus | SlowInPods]:
-        """By its work, by the clocks of its GPUs, and by ranks within its pods."""
+        """By its work, by the clocks of its GPUs, and by ranks and GPUs within its pods."""
         return [each for each in (self.work, self.gpus, self.in_pods) if each is not None]
 
     def adopt(self, straggler: Straggler) -> None:
         """What is known of one that begins, or was reported by another controller."""
-        found = self.gpus if straggler.gpu else self.in_pods if straggler.pid else self.work
+        found = self.in_pods if straggler.is_within_node else self.gpus if straggler.is_by_clock else self.work
         if found is not None:
             found.adopt(straggler)
 
@@ -179,7 +179,7 @@ class Stragglers:
         if not self._has_compared:
             return open_stragglers(root, self._clock.now())  # a new leader ends no alert before it has looked
         found = [each.present for each in self._comparisons(root)]
-        return list({(each.pod, each.rank, each.pid): each for mine in found for each in mine}.values())
+        return list({(each.pod, each.rank, each.pid, each.gpu): each for mine in found for each in mine}.values())
 
     def slow_now(self, root: Root) -> Sequence[Straggler]:
         """
@@ -208,7 +208,7 @@ class Stragglers:
         view = self._cluster_state.view(root.ref)
         if over := stopped(view, now):
             known.restart()
-            return [each for each in over if (each.rank, each.since) not in known.refused]
+            return [each for each in over if each.identity not in known.refused]
         changes = _changes_of_work(root, known, view, now)
         changes += _changes_of_clocks(root, known, view, now)
         changes += _changes_in_pods(root, known, view, now)
@@ -217,7 +217,7 @@ class Stragglers:
     def _adopted(self, straggler: Straggler, known: _ComparedGang, view: GangView, root: Root) -> Straggler:
         """One that begins, with all that is known of it."""
         with_reason = explained(straggler, view)
-        if not straggler.pid:  # the gang is not moved for a rank within a pod
+        if not straggler.is_within_node:  # for the others the gang may be moved
             with_reason = with_history(with_reason, root, self._cluster_state.of_gang(root.ref), self._policy)
         known.adopt(with_reason)
         return with_reason
@@ -229,7 +229,7 @@ class Stragglers:
         except Refused as error:  # such as an older admission policy
             name, space = root.ref.name, root.ref.namespace
             log.warning("gang.stragglers_not_stored", gang=name, namespace=space, error=str(error))
-            self._gangs[root.ref.uid].refused.update((each.rank, each.since) for each in changes)
+            self._gangs[root.ref.uid].refused.update(each.identity for each in changes)
         except ClusterError as error:
             log.info("stragglers.retry", gang=root.ref.name, namespace=root.ref.namespace, error=str(error))
             self._gangs[root.ref.uid].unwritten = changes
@@ -266,7 +266,7 @@ def _changes_of_work(root: Root, known: _ComparedGang, view: GangView, now: date
     if work is None:
         return []
     if known.work is None or not known.work.is_of(work) or known.work.is_ahead(now):
-        known.work = _resumed(GangWork(work), root, now, lambda each: not each.gpu and not each.pid)
+        known.work = _resumed(GangWork(work), root, now, lambda each: not each.is_by_clock and not each.is_within_node)
     return known.work.observe(work, now)
 
 
@@ -276,7 +276,7 @@ def _changes_of_clocks(root: Root, known: _ComparedGang, view: GangView, now: da
         return []
     if known.gpus is None or known.gpus.pods != pods_of(view):
         names = {name_of(pod, root) for pod in ranks(view)}
-        known.gpus = _resumed(SlowGpus(pods_of(view)), root, now, lambda each: each.gpu != "" and each.rank in names)
+        known.gpus = _resumed(SlowGpus(pods_of(view)), root, now, lambda each: each.is_by_clock and each.rank in names)
     return known.gpus.observe(clocks, now)
 
 
@@ -286,7 +286,9 @@ def _changes_in_pods(root: Root, known: _ComparedGang, view: GangView, now: date
         return []
     if known.in_pods is None or known.in_pods.pods != pods_of(view):
         names = {pod.metadata.name for pod in ranks(view)}
-        known.in_pods = _resumed(SlowInPods(pods_of(view)), root, now, lambda each: each.pid > 0 and each.pod in names)
+        known.in_pods = _resumed(
+            SlowInPods(pods_of(view)), root, now, lambda each: each.is_within_node and each.pod in names
+        )
     return known.in_pods.observe(published, now)
 
 

@@ -43,7 +43,7 @@ MOST_WINDOWS = 24
 LONGEST_WINDOW = 120
 """Seconds of such a window."""
 MOST_SLOW_RANKS = 4
-"""Ranks of a pod that are published as slow, the newest ones."""
+"""Ranks of a pod, or GPUs of a node, that are published as slow, the newest ones."""
 
 
 class Device(Slim, frozen=True, kw_only=True):
@@ -256,6 +256,28 @@ class PodSlowRank(Slim, frozen=True, kw_only=True):
     """An estimate."""
 
 
+class IdleGpu(Slim, frozen=True, kw_only=True):
+    """
+    A GPU that has nothing to do for a part of the time, while the other GPUs of its node wait for it in a kernel.
+    Shares are of the time.
+    """
+
+    pci: ShortText
+    """Its PCI address."""
+    since: Moment
+    """When that began."""
+    ended_at: Moment | None = None
+    """When it began to keep up again; absent: it is still late."""
+    slower: Rate
+    """How much longer a step takes for it: 0.1 is 10 %."""
+    idle: Share
+    """It ran no kernel."""
+    peers_idle: Share
+    """The median of the other GPUs of the node."""
+    confidence: Share
+    """An estimate."""
+
+
 class GpuClock(Slim, frozen=True, kw_only=True):
     """How fast one GPU runs while it works."""
 
@@ -322,6 +344,8 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     `hang-evidence` is not there."""
     clocks: GpuClocks | None = None
     """How fast the GPUs run while they work. Of `gpus` alone; absent: it is not known, or they do not work."""
+    idle_gpus: Annotated[list[IdleGpu], msgspec.Meta(max_length=MOST_SLOW_RANKS)] = []
+    """GPUs that the others of the node wait for, and such that no longer are. Of `gpus` alone; empty: none was seen."""
 
 
 class RepairSeen(Slim, frozen=True, kw_only=True):

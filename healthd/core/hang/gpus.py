@@ -66,6 +66,11 @@ class GpuRhythms:
         """Period and allowance as they are published."""
 
     @property
+    def gang(self) -> GangRhythm:
+        """The GPUs that are used, by their addresses: another object once none has been used for a while."""
+        return self._gang
+
+    @property
     def are_used(self) -> bool:
         """Whether there is anything to sample each second."""
         return bool(self._most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -52,10 +53,28 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     far as is known.
     """
     gpu: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)] = ""
-    """The PCI address of the GPU whose clock shows it. Empty: the processors of its host do."""
+    """The PCI address of the GPU that shows it. Empty: the processors of its host do, or the GPUs of a local rank."""
+    idle: Amount = 0.0
+    """The part of the time in which its GPU ran no kernel, where that shows it. Else 0."""
+    peers_idle: Amount = 0.0
     pid: Number = 0
     """Its process on the node, where it is slower than the other ranks of its own pod. 0: pods were compared."""
     was_stopped: bool = False
     """It ended because the ranks were stopped."""
     hung: bool = False
     """The gang hung from `ended_at` on, until the ranks were stopped."""
+
+    @property
+    def identity(self) -> tuple[str, str, datetime]:
+        """What is the same of all that is known of one at different times: rank, GPU, and since when."""
+        return self.rank, self.gpu, self.since
+
+    @property
+    def is_by_clock(self) -> bool:
+        """The clock of its GPU shows it."""
+        return self.gpu != "" and not self.idle
+
+    @property
+    def is_within_node(self) -> bool:
+        """The agent of its node compared it with others there, which the controller only follows."""
+        return self.pid > 0 or (self.idle > 0 and self.gpu != "")

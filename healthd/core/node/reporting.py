@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from healthd.core.api import KernelLogCursor, NodeHealth, NodeHealthStatus, PodRhythm
-from healthd.core.api.health import GpuClocks, MemberState, PodSlowRank, PodWork
+from healthd.core.api.health import GpuClocks, IdleGpu, MemberState, PodSlowRank, PodWork
 from healthd.core.node.work_changes import has_changed
 
 PODS_AFTER = timedelta(seconds=2)
@@ -36,7 +36,7 @@ CLOCKS_CHANGED = 0.015
 WORK_ASKED_AFTER = timedelta(seconds=9)
 """The same while the controller asks for the newest minutes: two windows of 5 s, of which some are cut a bit late."""
 SLOW_RANKS_AFTER = timedelta(seconds=5)
-"""The same because a rank of a pod became slow, or keeps up again: a person is to know."""
+"""The same because a rank of a pod or a GPU became slow, or keeps up again: a person is to know."""
 RENEW_AFTER = timedelta(minutes=1)
 """Between two writes while a pod is quiet. Nothing takes back what an agent said that has died: a gang is restarted
 only for what was said lately (`core.recovery.hangs.gang_silence.FRESH`)."""
@@ -111,8 +111,9 @@ def _work(status: NodeHealthStatus) -> list[PodWork]:
     return [rhythm.work for rhythm in status.rhythms if rhythm.work is not None]
 
 
-def _slow_ranks(status: NodeHealthStatus) -> list[tuple[str, list[PodSlowRank]]]:
-    return [(rhythm.uid, rhythm.slow_ranks) for rhythm in status.rhythms if rhythm.slow_ranks]
+def _slow_ranks(status: NodeHealthStatus) -> list[tuple[str, list[PodSlowRank], list[IdleGpu]]]:
+    slow = (rhythm for rhythm in status.rhythms if rhythm.slow_ranks or rhythm.idle_gpus)
+    return [(rhythm.uid, rhythm.slow_ranks, rhythm.idle_gpus) for rhythm in slow]
 
 
 def _clocks(status: NodeHealthStatus) -> GpuClocks | None:

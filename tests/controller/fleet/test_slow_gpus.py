@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
 from healthd.controller.fleet.stragglers import EVERY
 from healthd.core.api import ANNOTATION_STRAGGLERS, Job, Node, NodeHealth, Pod
-from healthd.core.api.health import GPUS, GpuClock, GpuClocks, MemberState, PodRhythm
+from healthd.core.api.health import GPUS, GpuClock, GpuClocks, IdleGpu, MemberState, PodRhythm
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.slow_gpus import OVER
 from healthd.core.recovery.gang import Root
@@ -47,13 +48,26 @@ class GpuGang(Gang):
                 await (self._publish(rank, mhz, limits) if rank == slow else self._publish(rank, USUAL))
             await self.compare()
 
+    async def train_with_a_late_gpu(self, time: timedelta, late: IdleGpu) -> None:
+        """For so long the node of rank 5 lists *late*, and the controller follows."""
+        end = self.clock.now() + time
+        while self.clock.now() < end:
+            await self.clock.run_for(EVERY)
+            for rank in range(RANKS):
+                await self.list_gpus(rank, idle_gpus=[late] if rank == 5 else [])
+            await self.compare()
+
     async def _publish(self, rank: int, mhz: float, limits: Sequence[str] = ("power-cap",)) -> None:
         now = self.clock.now()
         others = [GpuClock(pci=f"0000:af:00.{number}", mhz=USUAL) for number in range(7)]
         gpus = [GpuClock(pci=PCI, mhz=mhz, limited_by=list(limits)), *others]
         clocks = GpuClocks(begin=now - timedelta(seconds=75), end=now, usual=USUAL, highest=1980, gpus=gpus)
-        rhythm = PodRhythm(uid=GPUS, state=MemberState.WORKING, period=2.0, allowed=12.0, clocks=clocks)
-        status = {"rhythms": [msgspec.to_builtins(rhythm)], "seenAt": now.isoformat()}
+        await self.list_gpus(rank, clocks=clocks)
+
+    async def list_gpus(self, rank: int, **fields: Any) -> None:
+        """Its node publishes this of its GPUs, which work."""
+        rhythm = PodRhythm(uid=GPUS, state=MemberState.WORKING, period=2.0, allowed=12.0, **fields)
+        status = {"rhythms": [msgspec.to_builtins(rhythm)], "seenAt": self.clock.now().isoformat()}
         await self.cluster.patch(NodeHealth, f"node-{rank}", {"status": status}, subresource="status")
 
     @property
@@ -150,3 +164,43 @@ async def test_a_record_that_its_owner_made_up_is_no_slow_gpu_for_long(rank: str
 
     assert gang.stragglers.present(gang.root) == []
     assert "GangStraggler" not in gang.reasons
+
+
+async def test_a_gpu_whose_host_comes_late_is_reported_and_recorded_once_and_so_is_its_end() -> None:
+    """The agent of its node compares it with the others there, and no gang is moved for it."""
+    gang = await a_gang_that_trains()
+    began = gang.clock.now()
+    late = IdleGpu(pci=PCI, since=began, slower=0.1, idle=0.11, peers_idle=0.02, confidence=0.75)
+    await gang.train_with_a_late_gpu(timedelta(minutes=5), late)
+
+    [(reason, message)] = gang.reported
+    assert reason == "GangStraggler"
+    assert message == (
+        f"rank 5 (pod train-5, node node-5) makes its gang about 10% slower (75% sure): the GPU {PCI} runs no kernel "
+        "11% of the time, those of its peers 2%, which wait for it: its host comes late, as with data that load slowly "
+        "or other work of its processor"
+    )
+    [recorded] = await gang.record()
+    assert (recorded.rank, recorded.gpu, recorded.node, recorded.idle) == ("5", PCI, "node-5", 0.11)
+    assert not gang.stragglers.slow_now(gang.root)
+
+    gang.lead()
+    await gang.train_with_a_late_gpu(timedelta(minutes=5), late)
+    assert gang.reasons == ["GangStraggler"]
+
+    await gang.train_with_a_late_gpu(2 * EVERY, msgspec.structs.replace(late, ended_at=gang.clock.now()))
+    assert gang.reasons == ["GangStraggler", "GangStragglerOver"]
+    assert gang.stragglers.present(gang.root) == []
+
+
+async def test_two_gpus_of_a_pod_that_are_late_from_the_same_moment_on_are_both_recorded() -> None:
+    gang = await a_gang_that_trains()
+    late = IdleGpu(pci=PCI, since=gang.clock.now(), slower=0.1, idle=0.11, peers_idle=0.02, confidence=0.75)
+    await gang.clock.run_for(EVERY)
+    for rank in range(RANKS):
+        both = [late, msgspec.structs.replace(late, pci="0000:af:00.0")] if rank == 5 else []
+        await gang.list_gpus(rank, idle_gpus=both)
+    await gang.compare()
+
+    assert gang.reasons == ["GangStraggler"] * 2
+    assert sorted(each.gpu for each in await gang.record()) == [PCI, "0000:af:00.0"]

@@ -10,7 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from healthd.core.api import Device, KernelLogCursor, Nic, NodeHealthStatus, PodEnd, PodRhythm
-from healthd.core.api.health import GPUS, MOST_WINDOWS, GpuClock, GpuClocks, MemberState, PodSlowRank, PodWork
+from healthd.core.api.health import (
+    GPUS,
+    MOST_WINDOWS,
+    GpuClock,
+    GpuClocks,
+    IdleGpu,
+    MemberState,
+    PodSlowRank,
+    PodWork,
+)
 from healthd.core.api.model import Verdict
 from healthd.core.node.reporting import (
     CLOCKS_CHANGED_AFTER,
@@ -229,6 +238,17 @@ def test_a_rank_that_became_slow_is_written_within_seconds_and_so_is_its_end() -
     ended = replace(slow, ended_at=START)
     assert write_at(known(slow), known(ended), written=START) == START + SLOW_RANKS_AFTER
     assert write_at(known(slow), known(slow), written=START) == START + REFRESH_AFTER
+
+
+def test_a_gpu_that_others_wait_for_is_written_within_seconds_and_so_is_its_end() -> None:
+    late = IdleGpu(pci="0000:3b:00.0", since=START, slower=0.1, idle=0.11, peers_idle=0.02, confidence=0.75)
+
+    def known(*gpus: IdleGpu) -> NodeHealthStatus:
+        return replace(STORED, rhythms=[replace(rhythm(uid=GPUS), idle_gpus=list(gpus))])
+
+    assert write_at(known(), known(late), written=START) == START + SLOW_RANKS_AFTER
+    assert write_at(known(late), known(replace(late, ended_at=START)), written=START) == START + SLOW_RANKS_AFTER
+    assert write_at(known(late), known(late), written=START) == START + REFRESH_AFTER
 
 
 def clocked(mhz: float, seconds: int = 0) -> NodeHealthStatus:

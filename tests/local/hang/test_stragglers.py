@@ -161,6 +161,58 @@ async def test_a_slow_gpu_of_a_run_is_reported_once_and_ends_when_the_ranks_are_
     assert (ended.rank, ended.since, ended.was_stopped) == ("2", begun.since, True)
 
 
+async def test_a_rank_whose_gpu_waits_for_its_host_is_reported_once_and_ends_when_the_ranks_are_stopped() -> None:
+    """Its main thread works more than those of its peers from the same moment on, which is the same straggler."""
+    gang, found = GangRhythm(), list[Straggler]()
+
+    async def report(straggler: Straggler) -> None:
+        found.append(straggler)
+
+    watch, at, used = StragglerWatch(HangPolicy(), report), START, {rank: Usage(states="S") for rank in range(8)}
+    for second in range(1500):
+        at, is_slow = START + second * SECOND, second >= 1200
+        for rank, usage in used.items():
+            more = 0.2 * (is_slow and rank == 5)
+            used[rank] = usage._replace(
+                cpu=usage.cpu + 0.3 + 0.1 * (second % 3),
+                switches=usage.switches + 40 + 4 * (second % 3),
+                ran=usage.ran + 0.5 + more,
+                gpu=usage.gpu + (0.3 if is_slow else 0.4),
+                kernels=usage.kernels + 0.98 - more,
+            )
+        gang.observe({str(rank): usage for rank, usage in used.items()}, at)
+        await watch.observe(gang, at)
+    await watch.restart(at)
+
+    begun, ended = found
+    assert (begun.rank, begun.ended_at) == ("5", None)
+    assert (ended.rank, ended.since, ended.was_stopped) == ("5", begun.since, True)
+
+
+async def test_a_rank_whose_gpu_alone_shows_that_it_is_late_is_reported_too() -> None:
+    gang, found = GangRhythm(), list[Straggler]()
+
+    async def report(straggler: Straggler) -> None:
+        found.append(straggler)
+
+    watch, used = StragglerWatch(HangPolicy(), report), {rank: Usage(states="S") for rank in range(8)}
+    for second in range(1350):
+        is_slow = second >= 1200
+        for rank, usage in used.items():  # all of their main threads poll
+            used[rank] = usage._replace(
+                cpu=usage.cpu + 1.0,
+                ran=usage.ran + 1.0,
+                gpu=usage.gpu + (0.3 if is_slow else 0.4) + 0.1 * (second % 2),
+                kernels=usage.kernels + 0.98 - 0.2 * (is_slow and rank == 5),
+            )
+        gang.observe({str(rank): usage for rank, usage in used.items()}, START + second * SECOND)
+        await watch.observe(gang, START + second * SECOND)
+
+    (late,) = found
+    assert (late.rank, late.gpu, late.ended_at) == ("5", "", None)
+    assert late.idle == pytest.approx(0.22, abs=0.01)
+
+
 def _usage(second: int, share: float) -> Usage:
     rate = 1 + 0.1 * (second % 3)
     return Usage(cpu=0.3 * rate * second, switches=40 * rate * second, ran=share * second, states="S")

@@ -1,8 +1,8 @@
 """
-The ranks of one gang that others of their own pod wait for, by what the agents of their nodes publish.
+The ranks and GPUs of one gang that others of their own pod wait for, by what the agents of their nodes publish.
 
-An agent compares the ranks of its pods (`pod_ranks`). Here it is followed which of them were reported, and which are
-over.
+An agent compares the ranks of its pods (`pod_ranks`) and the GPUs of its node (`idle_gpus`). Here it is followed which
+of them were reported, and which are over.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ MISSING_FOR = timedelta(minutes=15)
 """When one is over that its agent lists no more. One that was restarted lists it again, where it is still slow."""
 
 
+_Key = tuple[str, str, str]
+"""Pod, rank, and the GPU that shows it, if one does."""
+
+
 class SlowInPods:
     """One gang, as long as it has the *pods* with these uids. It is never moved for such a rank."""
 
     def __init__(self, pods: Collection[str]) -> None:
         self.pods = frozenset(pods)
-        self._present: dict[tuple[str, str], Straggler] = {}
-        """Those that are slow, by pod and rank."""
-        self._missing: dict[tuple[str, str], datetime] = {}
+        self._present: dict[_Key, Straggler] = {}
+        """Those that are slow."""
+        self._missing: dict[_Key, datetime] = {}
         """Since when they are no longer listed."""
 
     @property
@@ -42,13 +46,13 @@ class SlowInPods:
         *published*: what is listed of each pod, by its name. Of a pod that is left out nothing is known. Returns what
         changes: those that begin to be slow, and with `ended_at` those that no longer are.
         """
-        newest: dict[tuple[str, str], Straggler] = {}
+        newest: dict[_Key, Straggler] = {}
         for each in sorted((each for listed in published.values() for each in listed), key=lambda each: each.since):
             newest[_key(each)] = each
         return [*self._over(newest, published, now), *self._begun(newest.values())]
 
     def _over(
-        self, newest: Mapping[tuple[str, str], Straggler], published: Mapping[str, object], now: datetime
+        self, newest: Mapping[_Key, Straggler], published: Mapping[str, object], now: datetime
     ) -> list[Straggler]:
         known = [(key, each) for key, each in self._present.items() if each.pod in published]
         ends = [(key, each, self._end_of(each, newest.get(key), now)) for key, each in known]
@@ -73,5 +77,5 @@ class SlowInPods:
         return begun
 
 
-def _key(straggler: Straggler) -> tuple[str, str]:
-    return straggler.pod, straggler.rank
+def _key(straggler: Straggler) -> _Key:
+    return straggler.pod, straggler.rank, straggler.gpu

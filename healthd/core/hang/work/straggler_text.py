@@ -21,7 +21,7 @@ def sentence_of(straggler: Straggler) -> str:
     sure = f"{min(straggler.confidence, SURE):.0%} sure"
     where = ", ".join(f"{kind} {name}" for kind, name in _places(straggler) if name)
     rank = f"rank {straggler.rank}{f' ({where})' if where else ''}"
-    if straggler.gpu:
+    if straggler.is_by_clock:
         return printable(
             f"{rank} has a GPU that is {straggler.slower:.0%} slower than those of its peers, which have to wait "
             f"({sure}): {straggler.reason}"
@@ -35,7 +35,8 @@ def sentence_of(straggler: Straggler) -> str:
         return printable(f"{rank} makes its gang about {straggler.slower:.0%} slower ({sure}): {straggler.reason}")
     return printable(
         f"rank {straggler.rank} is about {straggler.slower:.0%} slower than its peers, and they wait for it ({sure}): "
-        f"{_reason(straggler)}{_from_start(straggler) if straggler.from_start else ''}"
+        f"{_late_host(straggler) if straggler.idle else _reason(straggler)}"
+        f"{_from_start(straggler) if straggler.from_start else ''}"
     )
 
 
@@ -46,7 +47,9 @@ def pod_reason(straggler: Straggler, findings: Sequence[str]) -> str:
     """
     starved, stalled = straggler.starved - straggler.peers_starved, straggler.stalled - straggler.peers_stalled
     ran = straggler.ran - straggler.peers_ran
-    if straggler.gpu:
+    if straggler.idle:
+        why = _late_host(straggler)
+    elif straggler.is_by_clock:
         why = straggler.reason
     else:
         on_disk = (
@@ -83,7 +86,7 @@ def effect_of(straggler: Straggler) -> str:
     rank, slower = printable(straggler.rank), f"{straggler.slower:.0%} slower"
     return (
         f"up to {slower}, because of a GPU of rank {rank}"
-        if straggler.gpu
+        if straggler.is_by_clock
         else f"about {slower}, because of rank {rank}"
     )
 
@@ -122,6 +125,15 @@ def _reason(straggler: Straggler) -> str:
             (straggler.ran - straggler.peers_ran, ran),
             (straggler.own_waits - straggler.peers_own_waits, stopped if _is_often_stopped(straggler) else own_waits),
         ]
+    )
+
+
+def _late_host(straggler: Straggler) -> str:
+    """Its GPU waits for its host, and those of its peers wait for its GPU."""
+    whose = f"the GPU {straggler.gpu}" if straggler.gpu else "its GPU"
+    return (
+        f"{whose} runs no kernel {straggler.idle:.0%} of the time, those of its peers {straggler.peers_idle:.0%}, "
+        "which wait for it: its host comes late, as with data that load slowly or other work of its processor"
     )
 
 

@@ -145,12 +145,21 @@ class StragglerDetector:
     *from_start*: a member that has been slow since its shares are known is named, too. *part*: members are compared by
     this part of their work alone, and one that does more of it is named where it works more in all. *confirmed*: this
     part of the usual distance from the noise is enough for a member whose peers compute less than before.
+    *only_confirmed*: no other member is named.
     """
 
-    def __init__(self, *, from_start: bool = True, part: Part | None = None, confirmed: float = 1.0) -> None:
+    def __init__(
+        self,
+        *,
+        from_start: bool = True,
+        part: Part | None = None,
+        confirmed: float = 1.0,
+        only_confirmed: bool = False,
+    ) -> None:
         self._names_from_start = from_start
         self._part = part
         self._confirmed = confirmed
+        self._only_confirmed = only_confirmed
         self._members: dict[str, ComparedMember] = {}
         self._windows: deque[ShareWindow] = deque(maxlen=MOST_WINDOWS)
         self._first = BesidePauses()
@@ -317,7 +326,7 @@ class StragglerDetector:
         if span is not LONG:
             spread *= sqrt(max(BLOCK, newest.seconds) / newest.left)
         is_confirmed = self._have_peers_slowed(rank, newest.windows, rise.beside)
-        if self._is_few() and not is_confirmed and span is not LONG:
+        if not is_confirmed and (self._only_confirmed or (self._is_few() and span is not LONG)):
             return None
         is_clear = is_confirmed and len(self._members) > ENOUGH  # few members know less of their spread
         if rise.beside < self._strictness(rank, is_clear) * span.apart * max(spread, LEAST_SPREAD):
@@ -375,7 +384,7 @@ class StragglerDetector:
         if not rise.is_lasting(LEAST_OF_FIRST if rank == FIRST else LEAST_FROM_START):
             return None
         is_confirmed = self._have_peers_slowed(rank, newest.windows, rise.beside)
-        if self._is_few() and not is_confirmed:
+        if not is_confirmed and (self._only_confirmed or self._is_few()):
             return None
         changes = [
             newest.beside(each) - self._members[peer].usual_before(newest.blocks)

@@ -8,7 +8,7 @@ seen by its share: it works while the others wait for it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -49,10 +49,31 @@ class ShareWindow(NamedTuple):
     shares: Mapping[str, WorkShare]
 
 
-class ShareWindows:
-    """Cuts the samples of a gang into windows, one after the other. One that is not whole is left out."""
+def of_main_thread(ring: SampleRing, count: int) -> WorkShare | None:
+    """By the newest *count* samples. None: the kernel does not count (a rank that works is never at 0)."""
+    signals = "ran", "starved", "own_waits", "stopped"
+    ran, starved, own_waits, stopped = (_mean(ring, each, count) for each in signals)
+    return WorkShare(ran, starved, own_waits=own_waits, stopped=min(1.0, stopped)) if ran > 0 else None
 
-    def __init__(self) -> None:
+
+def of_gpus(ring: SampleRing, count: int) -> WorkShare | None:
+    """
+    By the newest *count* samples: `ran` is the part of the time in which the memory of the GPUs was used, and
+    `own_waits` that in which they ran no kernel, so they waited for their host. None: they ran none at all, or it is
+    not known.
+    """
+    memory, kernels = _mean(ring, "gpu", count), _mean(ring, "kernels", count)
+    return WorkShare(min(1.0, memory), own_waits=max(0.0, 1.0 - kernels)) if kernels > 0 else None
+
+
+class ShareWindows:
+    """
+    Cuts the samples of a gang into windows, one after the other. One that is not whole is left out. *share_of*: the
+    share of a member by so many of its newest samples.
+    """
+
+    def __init__(self, share_of: Callable[[SampleRing, int], WorkShare | None] = of_main_thread) -> None:
+        self._share_of = share_of
         self._begin: datetime | None = None
 
     def restart(self) -> None:
@@ -67,17 +88,16 @@ class ShareWindows:
         if at - self._begin < length:
             return None
         begin, self._begin = self._begin, at
-        shares = {rank: _share(member.ring, begin, at) for rank, member in gang.members.items()}
+        shares = {rank: self._share(member.ring, begin, at) for rank, member in gang.members.items()}
         whole = {rank: share for rank, share in shares.items() if share is not None}
         return ShareWindow(begin, at, whole) if len(whole) == len(shares) else None
 
+    def _share(self, ring: SampleRing, begin: datetime, end: datetime) -> WorkShare | None:
+        """None: it was sampled in too little of the time, or its share is not known."""
+        times = ring.times()
+        count = len(times) - bisect_right(times, begin.timestamp())
+        return self._share_of(ring, count) if count >= SAMPLED * (end - begin).total_seconds() else None
 
-def _share(ring: SampleRing, begin: datetime, end: datetime) -> WorkShare | None:
-    """None: sampled in too little of it, or the kernel does not count (a rank that works is never at 0)."""
-    times = ring.times()
-    count = len(times) - bisect_right(times, begin.timestamp())
-    if count < SAMPLED * (end - begin).total_seconds():
-        return None
-    signals = "ran", "starved", "own_waits", "stopped"
-    ran, starved, own_waits, stopped = (sum(ring.newest(each, count)) / count for each in signals)
-    return WorkShare(ran, starved, own_waits=own_waits, stopped=min(1.0, stopped)) if ran > 0 else None
+
+def _mean(ring: SampleRing, signal: str, count: int) -> float:
+    return sum(ring.newest(signal, count)) / count

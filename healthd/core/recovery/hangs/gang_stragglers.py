@@ -15,7 +15,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from healthd.core.api import NodeHealth, Pod
-from healthd.core.api.health import GpuClocks
+from healthd.core.api.health import GpuClocks, PodRhythm
 from healthd.core.api.model import Finding
 from healthd.core.config.gangs import HangPolicy, SilenceMode, StragglerMode
 from healthd.core.hang.straggler import LARGEST_AMOUNT, Straggler
@@ -23,7 +23,7 @@ from healthd.core.hang.work.gang_work import AHEAD, KNOWN_FOR, RankWork
 from healthd.core.hang.work.straggler_text import pod_reason, rank_reason
 from healthd.core.recovery.gang import GangView, Root, RootOutcome
 from healthd.core.recovery.hangs.gang_silence import is_whole, mode_of, ranks
-from healthd.core.recovery.hangs.pod_reports import PodReport, began, gpu_clocks_of, report_of
+from healthd.core.recovery.hangs.pod_reports import PodReport, began, gpus_of, report_of
 from healthd.core.recovery.members import index_of, members
 
 KEPT = 8
@@ -65,18 +65,48 @@ def clocks_of(view: GangView, now: datetime) -> Mapping[str, GpuClocks]:
     if root is None or not is_whole(view, root):
         return found
     for pod in ranks(view):
-        clocks = gpu_clocks_of(pod, view, now)
+        gpus = gpus_of(pod, view, now)
+        clocks = gpus.clocks if gpus is not None else None
         if clocks is not None and clocks.begin >= began(pod) and -AHEAD <= now - clocks.end <= KNOWN_FOR:
             found[name_of(pod, root)] = clocks
     return found
 
 
 def slow_in_pods_of(view: GangView, now: datetime) -> Mapping[str, Sequence[Straggler]]:
-    """What is published of ranks that are slower than others of their pod, by its name. Unknown pods are left out."""
-    if view.root is None or not is_whole(view, view.root):
+    """What is published of ranks and GPUs that the others of their pod wait for, by its name. Not of unknown pods."""
+    root = view.root
+    if root is None or not is_whole(view, root):
         return {}
-    reports = [(pod, report_of(pod, view, now)) for pod in ranks(view)]
-    return {pod.metadata.name: _slow_in(pod, report) for pod, report in reports if report is not None}
+    reports = [(pod, report_of(pod, view, now), gpus_of(pod, view, now)) for pod in ranks(view)]
+    return {
+        pod.metadata.name: [*_slow_in(pod, report), *_late_in(pod, report, gpus, name_of(pod, root))]
+        for pod, report, gpus in reports
+        if report is not None
+    }
+
+
+def _late_in(pod: Pod, report: PodReport, gpus: PodRhythm | None, rank: str) -> list[Straggler]:
+    return [
+        Straggler(
+            rank=rank,
+            gpu=late.pci,
+            pod=pod.metadata.name,
+            node=pod.spec.node_name,
+            since=late.since,
+            ended_at=late.ended_at,
+            seen_at=report.seen_at,
+            slower=min(late.slower, LARGEST_AMOUNT),
+            idle=late.idle,
+            peers_idle=late.peers_idle,
+            ran=0.0,
+            starved=0.0,
+            peers_ran=0.0,
+            peers_starved=0.0,
+            confidence=late.confidence,
+        )
+        for late in (gpus.idle_gpus if gpus is not None else ())
+        if late.since >= began(pod) and late.idle > 0
+    ]
 
 
 def _slow_in(pod: Pod, report: PodReport) -> list[Straggler]:
@@ -154,7 +184,7 @@ def next_record(root: Root, changes: Sequence[Straggler]) -> Sequence[Straggler]
     """The record with *changes*, each in the place of what was known of it. None: it stays as it is."""
     record = list(root.stragglers)
     for change in changes:
-        record = [each for each in record if (each.rank, each.since) != (change.rank, change.since)] + [change]
+        record = [each for each in record if each.identity != change.identity] + [change]
     record = record[-KEPT:]
     return record if record != list(root.stragglers) else None
 

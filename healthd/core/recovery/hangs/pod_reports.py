@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from healthd.core.api import Node, NodeHealth, Pod
-from healthd.core.api.health import GPUS, GpuClocks, MemberState, PodRhythm
+from healthd.core.api.health import GPUS, MemberState, PodRhythm
 from healthd.core.node.pod_devices import has_all_gpus
 from healthd.core.node.reporting import is_silent
 from healthd.core.recovery.gang import GangView
@@ -46,14 +46,13 @@ def report_of(pod: Pod, view: GangView, now: datetime) -> PodReport | None:
     return _report(_judged(rhythm, gpus, pod), gpus, health)
 
 
-def gpu_clocks_of(pod: Pod, view: GangView, now: datetime) -> GpuClocks | None:
-    """How fast the GPUs of *pod* run, where it has all of its node. None: unknown."""
+def gpus_of(pod: Pod, view: GangView, now: datetime) -> PodRhythm | None:
+    """What is published of the GPUs of *pod*, where it has all of its node. None: unknown."""
     name = pod.spec.node_name
     node, health = view.nodes.get(name), view.health.get(name)
     if node is None or health is None or not _is_live(node, health, now) or not has_all_gpus(pod, node):
         return None
-    gpus = _find(health.status.rhythms, GPUS)
-    return gpus.clocks if gpus is not None else None
+    return _find(health.status.rhythms, GPUS)
 
 
 def _report(rhythm: PodRhythm | None, gpus: PodRhythm | None, health: NodeHealth) -> PodReport | None:

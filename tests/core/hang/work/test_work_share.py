@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from math import nan
 
 import pytest
 
-from healthd.core.hang.samples import Usage
+from healthd.core.hang.samples import SampleRing, Usage, rates
 from healthd.core.hang.silence import GangRhythm
-from healthd.core.hang.work.work_share import ShareWindow, ShareWindows, WorkShare
+from healthd.core.hang.work.work_share import ShareWindow, ShareWindows, WorkShare, of_gpus
 from tests.fakes import START
 
 SECOND = timedelta(seconds=1)
@@ -62,3 +63,24 @@ def test_how_often_a_rank_was_stopped_is_a_part_of_its_own_waits_and_no_further_
 
 def test_a_share_is_never_above_one() -> None:
     assert WorkShare(0.8, 0.7).busy == 1.0
+
+
+def ring_of(usage: Usage) -> SampleRing:
+    """Ten seconds, in each of which so much is used."""
+    ring = SampleRing()
+    for second in range(10):
+        ring.add(START + second * SECOND, rates(Usage(), usage, 1.0))
+    return ring
+
+
+def test_the_share_of_gpus_is_the_use_of_their_memory_and_the_time_without_a_kernel() -> None:
+    share = of_gpus(ring_of(Usage(gpu=0.4, kernels=0.9)), 5)
+
+    assert share == pytest.approx(WorkShare(0.4, own_waits=0.1), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "usage", [Usage(cpu=1.0, ran=1.0), Usage(gpu=nan, kernels=nan)], ids=["there is none", "it does not answer"]
+)
+def test_gpus_that_run_no_kernel_at_all_have_no_share(usage: Usage) -> None:
+    assert of_gpus(ring_of(usage), 5) is None

@@ -11,11 +11,19 @@ import msgspec
 import pytest
 
 from healthd.core.api import ContainerState, ContainerStatus, PodStatus, Running
-from healthd.core.api.health import GpuClock, GpuClocks, MemberState, PodWork
+from healthd.core.api.health import GpuClock, GpuClocks, IdleGpu, MemberState, PodWork
 from healthd.core.hang.silence import Silence
 from healthd.core.hang.straggler import Straggler
 from healthd.core.recovery.gang import GangView, Root
-from healthd.core.recovery.hangs.gang_stragglers import KEPT, clocks_of, next_record, open_stragglers, stopped, work_of
+from healthd.core.recovery.hangs.gang_stragglers import (
+    KEPT,
+    clocks_of,
+    next_record,
+    open_stragglers,
+    slow_in_pods_of,
+    stopped,
+    work_of,
+)
 from tests.builders import a_node
 from tests.core.gangs import a_root
 from tests.core.recovery.silences import (
@@ -94,6 +102,34 @@ def clocked(clocks: GpuClocks | None = CLOCKS, *, held: str = "8", **fields: Any
 def test_the_clocks_of_ranks_that_have_all_gpus_of_their_nodes_are_known_by_rank() -> None:
     assert clocks_of(clocked(), NOW) == {"0": CLOCKS, "1": CLOCKS}
     assert clocks_of(clocked(held="4"), NOW) == {}
+
+
+LATE = IdleGpu(pci="0000:3b:00.0", since=ago(60), slower=0.1, idle=0.11, peers_idle=0.02, confidence=0.75)
+
+
+def late(gpu: IdleGpu = LATE, *, held: str = "8") -> Mapping[str, Sequence[Straggler]]:
+    """What is known of two ranks, of which the node of the second lists *gpu*."""
+    listed = [[msgspec.structs.replace(gpus(MemberState.WORKING), idle_gpus=each)] for each in ([], [gpu])]
+    return slow_in_pods_of(a_gpu_gang(*listed, held=held), NOW)
+
+
+def test_a_gpu_that_others_of_its_node_wait_for_is_a_slow_rank_where_its_pod_has_all_of_them() -> None:
+    (found,) = [each for mine in late().values() for each in mine]
+
+    assert (found.rank, found.gpu, found.since, found.slower) == ("1", "0000:3b:00.0", ago(60), 0.1)
+    assert (found.idle, found.peers_idle, found.is_within_node) == (0.11, 0.02, True)
+    assert [*late(held="4").values()] in ([], [[], []])
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        pytest.param(msgspec.structs.replace(LATE, since=ago(100_000)), id="of the pod before"),
+        pytest.param(msgspec.structs.replace(LATE, idle=0.0), id="it has always something to do"),
+    ],
+)
+def test_what_is_listed_of_another_gpu_is_no_slow_rank(strange: IdleGpu) -> None:
+    assert [each for mine in late(strange).values() for each in mine] == []
 
 
 @pytest.mark.parametrize(
