@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from healthd.core.api import NodeHealthStatus, PodRhythm
 from healthd.core.api.health import GPUS, GpuClocks, MemberState
 from healthd.core.hang.gpus import GpuUse, GpuUses
-from healthd.core.hang.work.gang_work import KNOWN_FOR
+from healthd.core.hang.work.common_windows import KNOWN_FOR
 from healthd.core.hang.work.gpu_clocks import ClockWindows
 from healthd.core.hang.work.slow_gpus import BY_CHANGE, SlowGpus
 from healthd.core.node.reporting import write_at

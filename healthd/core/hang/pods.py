@@ -28,7 +28,7 @@ from healthd.core.hang.samples import Rates, Stall, Usage
 from healthd.core.hang.silence import GangRhythm, Silence
 from healthd.core.hang.work.pod_ranks import PodRanks
 from healthd.core.hang.work.rank_time import RankTime
-from healthd.core.hang.work.work_windows import FINE, WorkWindows, recent_work
+from healthd.core.hang.work.work_windows import FINE, pod_windows, recent_work
 
 SAMPLE_EVERY = timedelta(seconds=1)
 CHOOSE_EVERY = timedelta(seconds=15)
@@ -151,7 +151,7 @@ class _Pod:
         self._uid = uid
         self._cores = cores
         self._late = late
-        self._work = WorkWindows(late) if late is not None else None
+        self._work = pod_windows(late) if late is not None else None
         self._recent: PodWork | None = None
         self._ranks = PodRanks() if late is not None else None
         self._rhythm = GangRhythm(KEPT, {uid: past})

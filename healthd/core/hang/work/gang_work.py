@@ -5,9 +5,8 @@ Cores say how much of the time a pod works only as a share of those that it coul
 is named only when its peers began to work less at the same time: they wait. By how much less says how slow it is. One
 that was slow from the start is not seen.
 
-An agent publishes windows soon when its pod works more or less than before, and else every few minutes. A window is
-compared once it is known of all ranks. Where a rank may have become slow, agents are asked for the newest minutes in
-shorter windows, and the ranks that are known so are compared at once.
+Windows are compared once they are known of all ranks (`common_windows`). Where a rank may have become slow, agents are
+asked for the newest minutes in shorter windows, and the ranks that are known so are compared at once.
 """
 
 from __future__ import annotations
@@ -23,21 +22,18 @@ from msgspec.structs import replace
 
 from healthd.core.api.health import PodWork
 from healthd.core.hang.straggler import Straggler
+from healthd.core.hang.work.common_windows import AHEAD, KEPT, KNOWN_FOR, CommonWindows
 from healthd.core.hang.work.compared_member import LEAST
 from healthd.core.hang.work.excesses import excesses, newest_below
 from healthd.core.hang.work.fine_windows import MOST_FINE, FineWindows
 from healthd.core.hang.work.pauses import PAUSED
+from healthd.core.hang.work.published_windows import end_of
 from healthd.core.hang.work.questions import LATE, LATE_FOR, OLD, Doubt, Questions
 from healthd.core.hang.work.stragglers import LOW, StragglerDetector
 from healthd.core.hang.work.suspects import LASTS, Suspect, still_slow, suspects
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
-from healthd.core.hang.work.work_windows import FINE, Window, by_number, end_of
-from healthd.core.node.reporting import WORK_AFTER
+from healthd.core.hang.work.work_windows import FINE, Window, by_number
 
-KNOWN_FOR = WORK_AFTER + timedelta(minutes=2)
-"""How long what an agent published of a pod counts: one that lives writes again before that."""
-AHEAD = timedelta(seconds=30)
-"""Windows that end so much later than now are of a clock that is wrong."""
 USUAL = 20
 """Windows by which the usual cores of the pods are known."""
 MOST_IDLE = 0.75
@@ -64,8 +60,6 @@ FRESH = timedelta(seconds=45)
 """Fine windows that end so long ago are no longer the newest minutes."""
 LEAST_ASKED = 8
 """Ranks of which fine windows have to be known, or all of a smaller gang."""
-KEPT = 80
-"""Windows of a gang: 20 minutes, where steps are short."""
 
 
 class RankWork(NamedTuple):
@@ -100,8 +94,7 @@ class GangWork:
         self._pods = {name: each.pod for name, each in ranks.items()}
         self._seconds = _length(ranks)
         self._detector = StragglerDetector(from_start=False)
-        self._known: dict[str, dict[int, Window]] = {name: {} for name in ranks}
-        """Windows that are to be compared, once they are known of all."""
+        self._common = CommonWindows[Window](ranks, self._seconds)
         self._windows: dict[str, dict[int, Window]] = {}
         """Those that are published now."""
         self._fine = FineWindows(ranks)
@@ -112,7 +105,6 @@ class GangWork:
         self._suspects: dict[str, Suspect] = {}
         """By rank: those of the last minutes."""
         self._newest: dict[str, RankWork] = {}
-        self._next = 0
         self._observed_at: datetime | None = None
         self._scale = 0.0
         self._fed: deque[_Fed] = deque(maxlen=KEPT)
@@ -178,9 +170,9 @@ class GangWork:
         for name, each in ranks.items():
             self._take(name, each, now)
         changes = list[Straggler]()
-        while (fed := self._next_window(now)) is not None:
-            self._feed(fed)
-            changes += [*self._over(fed.end), *self._begun(fed.end)]
+        while (window := self._common.next(now)) is not None:
+            self._feed(_Fed(window.end, {self._names[name]: each for name, each in window.windows.items()}))
+            changes += [*self._over(window.end), *self._begun(window.end)]
         return [*changes, *self._look(now)]
 
     def is_watched(self, now: datetime) -> bool:
@@ -239,34 +231,10 @@ class GangWork:
         if max(work.end for work in (each.work, each.recent) if work is not None) - now > AHEAD:
             return
         self._newest[name] = each
-        known = self._known[name]
         self._windows[name] = by_number(each.work, self._seconds)
-        known.update(self._windows[name])
+        self._common.take(name, self._windows[name], now)
         if each.recent is not None and self._fine.take(name, each.recent):
             self._questions.answered()
-        oldest = max(self._next, self._oldest(now))
-        for number in [number for number in known if number < oldest]:
-            del known[number]
-
-    def _next_window(self, now: datetime) -> _Fed | None:
-        """The next window of which enough is known. One that stays unknown is left out."""
-        if len(self._newest) < len(self._names):
-            return None
-        first = max(min(known, default=0) for known in self._known.values())
-        self._next = max(self._next or first, self._oldest(now))  # whatever an agent says of long ago
-        while first and (end := end_of(self._next, self._seconds)) <= now:
-            number, age = self._next, now - end
-            windows = {rank: self._known[name].get(number) for name, rank in self._names.items()}
-            whole = {rank: window for rank, window in windows.items() if window is not None}
-            if len(whole) < len(windows) and age < KNOWN_FOR:
-                return None
-            self._next += 1
-            if len(whole) == len(windows):
-                return _Fed(end, whole)
-        return None
-
-    def _oldest(self, now: datetime) -> int:
-        return int(now.timestamp()) // self._seconds - KEPT
 
     # Stragglers ------------------------------------------------------------------------------------------------------
 

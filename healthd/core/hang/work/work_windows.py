@@ -1,35 +1,22 @@
-"""
-How much one pod works, in windows that begin at the same times on all nodes, so that pods of a gang can be compared.
-
-Windows that agents publish are short and few. Only windows in a row are published: after one that was not whole, the
-list begins anew.
-"""
+"""How much one pod works, in windows: as its agent publishes them, and as the controller reads them."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
 from typing import NamedTuple
 
-from healthd.core.api.health import LARGEST_RATE, LONGEST_WINDOW, MOST_WINDOWS, PodWork
+from healthd.core.api.health import LARGEST_RATE, MOST_WINDOWS, PodWork
 from healthd.core.hang.samples import SampleRing
+from healthd.core.hang.work.published_windows import PublishedWindows, rounded
 from healthd.core.hang.work.work_share import SAMPLED
 
-SHORTEST = timedelta(seconds=15)
-"""Of a window: few of them are published."""
 FINE = 5
 """Seconds of a window of the newest minutes, which are published only on request: `recent_work`."""
-STEPS = 3
-"""Periods of the gang that a window has at least."""
 SMALL = 0.005
 """Shares of waiting below it are published as 0."""
-KEPT_STEPS = 2
-"""The same of one that was long enough before: of a gang that becomes slower the windows before are needed."""
-MUCH_SHORTER = 4
-"""A window gets shorter when one of this part of its length would do: periods that are learned anew differ a bit."""
 
 
 class Window(NamedTuple):
@@ -40,43 +27,13 @@ class Window(NamedTuple):
     stalled: float
 
 
-class WorkWindows:
-    """The newest windows of one pod. One is cut *late* after its end, so that not all nodes write at once."""
+PodWindows = PublishedWindows[SampleRing, Window, PodWork]
+"""Those of one pod, from its samples."""
 
-    def __init__(self, late: timedelta = timedelta(0)) -> None:
-        self._late = late
-        self._seconds = 0
-        self._end = 0
-        self._windows: deque[Window] = deque(maxlen=MOST_WINDOWS)
-        self.newest: PodWork | None = None
-        """What is to be published. The same object until a further window is over."""
 
-    def observe(self, ring: SampleRing, period: float, at: datetime) -> None:
-        """After each sample of the pod, whose steps are *period* seconds apart."""
-        self._choose_length(period)
-        if not self._seconds:
-            return
-        end = int((at - self._late).timestamp()) // self._seconds * self._seconds
-        if end == self._end:
-            return
-        before, self._end = self._end, end
-        window = _window(ring, end - self._seconds, end)
-        if window is None or end - before != self._seconds:
-            self._windows.clear()
-        if window is not None:
-            self._windows.append(window)
-        self.newest = _published(self._windows, end, self._seconds)
-
-    def _choose_length(self, period: float) -> None:
-        least, length = STEPS * period, int(SHORTEST.total_seconds())
-        while length < least:
-            length *= 2
-        if self._seconds and KEPT_STEPS * period <= self._seconds < MUCH_SHORTER * length:
-            return
-        wanted = length if length <= LONGEST_WINDOW else 0
-        if wanted != self._seconds:
-            self._seconds, self._end, self.newest = wanted, 0, None
-            self._windows.clear()
+def pod_windows(late: timedelta = timedelta(0)) -> PodWindows:
+    """From nothing."""
+    return PublishedWindows(_window, _published, late)
 
 
 def recent_work(ring: SampleRing, period: float, at: datetime) -> PodWork | None:
@@ -95,11 +52,6 @@ def recent_work(ring: SampleRing, period: float, at: datetime) -> PodWork | None
             break
         windows.append(window)
     return _published(windows[::-1], end, FINE)
-
-
-def end_of(number: int, seconds: int) -> datetime:
-    """When window *number* of so many *seconds* ends: they are counted from 1970."""
-    return datetime.fromtimestamp(number * seconds, UTC)
 
 
 def by_number(work: PodWork, seconds: int) -> dict[int, Window]:
@@ -153,5 +105,5 @@ def _published(windows: Sequence[Window], end: int, seconds: int) -> PodWork | N
 
 def _shares(values: Sequence[float]) -> list[float]:
     """Empty where there is none."""
-    rounded = [round(value, 3) if value >= SMALL else 0.0 for value in values]
-    return rounded if any(rounded) else []
+    shares = rounded(values, SMALL)
+    return shares if any(shares) else []

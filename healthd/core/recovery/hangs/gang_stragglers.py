@@ -19,7 +19,8 @@ from healthd.core.api.health import GpuClocks, PodRhythm
 from healthd.core.api.model import Finding
 from healthd.core.config.gangs import HangPolicy, SilenceMode, StragglerMode
 from healthd.core.hang.straggler import LARGEST_AMOUNT, Straggler
-from healthd.core.hang.work.gang_work import AHEAD, KNOWN_FOR, RankWork
+from healthd.core.hang.work.common_windows import AHEAD, KNOWN_FOR
+from healthd.core.hang.work.gang_work import RankWork
 from healthd.core.hang.work.straggler_text import pod_reason, rank_reason
 from healthd.core.recovery.gang import GangView, Root, RootOutcome
 from healthd.core.recovery.hangs.gang_silence import is_whole, mode_of, ranks

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from healthd.core.api.health import PodWork
 from healthd.core.hang.straggler import Straggler
-from healthd.core.hang.work.gang_work import KNOWN_FOR, GangWork
+from healthd.core.hang.work.common_windows import KNOWN_FOR
+from healthd.core.hang.work.gang_work import GangWork
 from healthd.core.hang.work.straggler_text import pod_reason, sentence_of
 from healthd.core.hang.work.work_windows import Window
 from tests.core.hang.published import LENGTH, Agents

@@ -8,7 +8,7 @@ import pytest
 
 from healthd.core.api.health import MOST_WINDOWS
 from healthd.core.hang.samples import Rates, SampleRing
-from healthd.core.hang.work.work_windows import WorkWindows
+from healthd.core.hang.work.work_windows import pod_windows
 
 SECOND = timedelta(seconds=1)
 EVEN = datetime.fromtimestamp(1_800_000_000, UTC)
@@ -19,7 +19,7 @@ class Pod:
     """A pod that is sampled each second."""
 
     def __init__(self, period: float = 1.0, late: timedelta = timedelta(0), start: datetime = EVEN) -> None:
-        self.windows = WorkWindows(late)
+        self.windows = pod_windows(late)
         self.period = period
         self.now = start
         self._ring = SampleRing(200)
