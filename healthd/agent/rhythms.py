@@ -20,6 +20,7 @@ from healthd.core.hang.gpus import GpuRhythms, GpuUses
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
 from healthd.core.hang.work.gpu_clocks import ClockWindows
+from healthd.core.hang.work.gpu_windows import gpu_windows
 from healthd.core.hang.work.idle_gpus import NodeIdleGpus
 from healthd.core.hang.work.rank_time import RankTime
 from healthd.core.node.reporting import RENEWED_FOR, quiet_pods
@@ -72,8 +73,7 @@ class RhythmSampler:
     """
     Samples the pods that are busy enough, and the GPUs. Its calls block and come from one thread at a time.
 
-    *with_work*: their work, the clocks of the GPUs and the GPUs that come late are published, too, for the comparison
-    with others of their gang.
+    *with_work*: their work and the clocks of the GPUs are published, too, for the comparison with others of their gang.
     """
 
     def __init__(
@@ -90,9 +90,11 @@ class RhythmSampler:
         self._ask = ask
         self._ask_times = ask_times
         self._read_gpus = read_gpus
-        self._rhythms = PodRhythms(late=WITHIN * jitter() if with_work else None)
+        late = WITHIN * jitter()
+        self._rhythms = PodRhythms(late=late if with_work else None)
         self._gpus = GpuRhythms()
         self._clocks = ClockWindows() if with_work else None
+        self._gpu_work = gpu_windows(late)
         self._idle = NodeIdleGpus()
         self._chosen_at: datetime | None = None
         self._read: tuple[Sequence[PodRhythm], PodRhythm | None] = ((), None)
@@ -135,7 +137,10 @@ class RhythmSampler:
         self._idle.observe(self._gpus.gang, now)
         if rhythm is None or rhythm.state is not MemberState.WORKING:
             return rhythm
-        return replace(rhythm, clocks=self._clocks.of(), idle_gpus=list(self._idle.listed))
+        self._gpu_work.observe(self._gpus.gang, rhythm.period, now)
+        return replace(
+            rhythm, clocks=self._clocks.of(), idle_gpus=list(self._idle.listed), gpu_work=self._gpu_work.newest
+        )
 
 
 class SettledRhythms:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from healthd.agent.rhythms import AGAIN_AFTER, WITHIN, ReadGpus, RhythmSampler, SettledRhythms
 from healthd.core.api import PodRhythm
-from healthd.core.api.health import GPUS, GpuClock, MemberState, PodActivity
+from healthd.core.api.health import GPUS, MOST_WINDOWS, GpuClock, MemberState, PodActivity
 from healthd.core.hang.gpus import GpuUse, GpuUses
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY
 from healthd.core.hang.samples import Stall, Usage
@@ -278,6 +278,10 @@ def test_a_gpu_that_the_others_wait_for_is_listed_with_them() -> None:
     for _ in range(1200):
         rhythms = machine.turn(sampler)
     assert [each.idle_gpus for each in rhythms] == [[], []]
+    (work,) = (each.gpu_work for each in rhythms if each.gpu_work)
+    assert (work.seconds, set(work.idle)) == (15, {0.0})
+    assert all(0.44 < each < 0.46 for each in work.memory)
+    assert len(work.memory) == MOST_WINDOWS
     idle = 0.2
     for _ in range(150):
         rhythms = machine.turn(sampler)

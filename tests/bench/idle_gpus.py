@@ -1,7 +1,8 @@
 """
 How soon a rank is named whose host comes late, by its GPU, and how often another is: `python -m tests.bench.idle_gpus`.
 
-A model of a node with `--gpus` GPUs, one for each rank of a gang. What a GPU does is made up, NVML's samples of it are
+A model of a node with `--gpus` GPUs, one for each rank of a gang; with `--nodes`, of as many nodes, all GPUs of each
+doing the same, which agents publish and a controller compares. What a GPU does is made up, NVML's samples of it are
 too: twice a second the part of the last second or of the last sixth (each node has one of both) in which a kernel ran,
 and in which memory was used. Summing these up, the rhythm, the windows and the comparison are healthd's own, as in an
 agent. Steps take 0.3 to 4 s, half of the gangs have variable work, and in half of them GPUs have to wait for their
@@ -22,12 +23,19 @@ import json
 import random
 from collections import deque
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
+from healthd.core.api import NodeHealthStatus
+from healthd.core.api.health import GpuWork, MemberState
 from healthd.core.hang.gpus import GpuRhythms, GpuUse, GpuUses
+from healthd.core.hang.work.gpu_windows import gpu_windows
 from healthd.core.hang.work.idle_gpus import NodeIdleGpus
+from healthd.core.hang.work.idle_nodes import IdleNodes, RankGpus
+from healthd.core.node.reporting import write_at
 from tests.bench._figures import machine, spread
 from tests.fakes import START
 
@@ -36,6 +44,7 @@ BEFORE, AFTER = 2400, 420
 WITHIN = 120
 SAMPLES = 0.5
 SPINS = 0.01
+KINDS = "even", "waits for hosts", "uneven"
 LATE, NO_LONGER_LATE = "one late", "no longer late"
 
 
@@ -62,6 +71,11 @@ class Job:
         """Of a step, by rank."""
         self.work = [1.0] * gpus
         self.pauses = sorted(self._pauses(gpus))
+
+    @property
+    def kind(self) -> str:
+        """One of `KINDS`: the more its steps vary, the less it is slowed down by a rank that is late."""
+        return "uneven" if self.uneven > 0.05 else "waits for hosts" if self.idle > 0.05 else "even"
 
     def _pauses(self, gpus: int) -> Iterator[tuple[float, str, int, float]]:
         """When, what, which rank, and for how long."""
@@ -142,12 +156,72 @@ class Gpu:
         self.use = GpuUse(self.use.memory + worked, self.use.kernels + SAMPLES * kernels, 6e10)
 
 
-def run(dice: random.Random, gpus: int, by: float) -> dict[str, Any]:
+class Agent:
+    """The agent of a node whose GPUs are compared with each other."""
+
+    def __init__(self, dice: random.Random) -> None:
+        del dice
+        self.rhythms, self.compares, self.known = GpuRhythms(), NodeIdleGpus(), set[Any]()
+
+    def named(self, uses: GpuUses, now: datetime) -> list[str]:
+        """The addresses of those that begin to be late."""
+        self.rhythms.observe(uses)
+        self.compares.observe(self.rhythms.gang, now)
+        new = [each for each in self.compares.listed if (each.pci, each.since) not in self.known]
+        self.known |= {(each.pci, each.since) for each in new}
+        return [each.pci for each in new]
+
+
+class NodeAgent:
+    """The agent of one of several nodes, and what it has written."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self.rhythms, self.windows = GpuRhythms(), gpu_windows(timedelta(seconds=dice.uniform(0, 5)))
+        self.written = NodeHealthStatus(seen_at=START)
+        self.written_at = START - timedelta(seconds=dice.uniform(0, 160))
+
+    def observe(self, uses: GpuUses, now: datetime) -> None:
+        self.rhythms.observe(uses)
+        rhythm = self.rhythms.published(now, a_pod_is_quiet=False)
+        if rhythm is None or rhythm.state is not MemberState.WORKING:
+            return
+        self.windows.observe(self.rhythms.gang, rhythm.period, now)
+        known = replace(self.written, rhythms=[replace(rhythm, gpu_work=self.windows.newest)])
+        if write_at(self.written, known, written=self.written_at) <= now:
+            self.written, self.written_at = replace(known, seen_at=now), now
+
+    @property
+    def published(self) -> GpuWork | None:
+        return next((each.gpu_work for each in self.written.rhythms), None)
+
+
+class Cluster:
+    """The agents of nodes, and a controller that compares them each 15 s."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self.dice = dice
+        self.agents: dict[str, NodeAgent] = {}
+        self.nodes: IdleNodes | None = None
+
+    def named(self, uses: GpuUses, now: datetime) -> list[str]:
+        """The nodes that begin to be late, by the addresses of their GPUs."""
+        for pci, use in uses.gpus.items():
+            agent = self.agents.setdefault(pci, NodeAgent(self.dice))
+            agent.observe(GpuUses(uses.at, {pci: use}), now)
+        work = {pci: RankGpus(pci, each.published) for pci, each in self.agents.items() if each.published}
+        if round(now.timestamp()) % 15 or len(work) < len(self.agents):
+            return []
+        if self.nodes is None or not self.nodes.is_of(work):
+            self.nodes = IdleNodes(work)
+        return [each.rank for each in self.nodes.observe(work, now) if each.ended_at is None]
+
+
+def run(dice: random.Random, gpus: int, by: float, compares: Agent | Cluster) -> dict[str, Any]:
     """One gang: after how many seconds the late rank was named, and how many others were."""
     job, node = Job(dice, gpus), {f"0000:{0x10 + number:02x}:00.0": Gpu() for number in range(gpus)}
     late, named, others = dice.randrange(1, gpus), None, 0
     window = dice.choice((1.0, 1 / 6))
-    rhythms, compares, steps, known = GpuRhythms(), NodeIdleGpus(), job.spans(), set[tuple[str, Any]]()
+    steps = job.spans()
     less = dice.random() < 0.5 and not by
     for tick in range(round((BEFORE + AFTER) / SAMPLES)):
         at = tick * SAMPLES
@@ -162,17 +236,23 @@ def run(dice: random.Random, gpus: int, by: float) -> dict[str, Any]:
         if tick % 2:
             continue
         now = START + timedelta(seconds=at)
-        rhythms.observe(GpuUses(now, {pci: gpu.use for pci, gpu in node.items()}))
-        compares.observe(rhythms.gang, now)
-        for each in compares.listed:
-            if (each.pci, each.since) in known:
-                continue
-            known.add((each.pci, each.since))
-            if by and at >= BEFORE and [*node].index(each.pci) == late:
+        for pci in compares.named(GpuUses(now, {pci: gpu.use for pci, gpu in node.items()}), now):
+            if by and at >= BEFORE and [*node].index(pci) == late:
                 named = named if named is not None else at - BEFORE
             else:
                 others += 1
-    return {"named": named, "others": others, "in_kernel": job.waits_in_kernel, "known": rhythms.gang.is_known}
+    return {"named": named, "others": others, "in_kernel": job.waits_in_kernel, "kind": job.kind}
+
+
+def _named(seconds: list[float | None]) -> dict[str, Any]:
+    """Of gangs that wait in a kernel."""
+    found, gangs = [each for each in seconds if each is not None], max(1, len(seconds))
+    return {
+        "gangs": len(seconds),
+        "within_two_minutes": round(sum(each <= WITHIN for each in found) / gangs, 3),
+        "within_five": round(sum(each <= 300 for each in found) / gangs, 3),
+        "seconds": spread(found, 0) if found else None,
+    }
 
 
 def main() -> None:
@@ -182,21 +262,21 @@ def main() -> None:
     parser.add_argument("--injected", type=int, default=50)
     parser.add_argument("--healthy", type=int, default=0, help="gangs without a late host, in the place of the others")
     parser.add_argument("--by", type=float, default=0.1)
+    parser.add_argument("--nodes", action="store_true", help="compare so many nodes, all GPUs of each alike")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     gangs, by = args.healthy or args.injected, 0.0 if args.healthy else args.by
-    runs = [run(random.Random(f"{args.seed} {number}"), args.gpus, by) for number in range(gangs)]
+    runs = list[dict[str, Any]]()
+    for number in range(gangs):
+        dice = random.Random(f"{args.seed} {number}")
+        runs.append(run(dice, args.gpus, by, Cluster(dice) if args.nodes else Agent(dice)))
     figures: dict[str, Any] = {
         "gang_days": round(gangs * (BEFORE + AFTER) / 86400, 2),
         "others": sum(each["others"] for each in runs),
     }
     if by:
         wait = [each for each in runs if each["in_kernel"]]
-        found = [each["named"] for each in wait if each["named"] is not None]
-        figures["gangs_that_wait_in_a_kernel"] = len(wait)
-        figures["named_within_two_minutes"] = round(sum(each <= WITHIN for each in found) / len(wait), 3)
-        figures["named"] = round(len(found) / len(wait), 3)
-        figures["seconds"] = spread(found, 0) if found else None
+        figures |= {kind: _named([each["named"] for each in wait if each["kind"] == kind]) for kind in KINDS}
         figures["named_of_the_others"] = sum(each["named"] is not None for each in runs if not each["in_kernel"])
     print(json.dumps({"seed": args.seed, **vars(args), **figures, "machine": machine()}, indent=1))
 

@@ -25,8 +25,9 @@ from healthd.controller.cache.cluster_state import ClusterState
 from healthd.controller.fleet.work_requests import WorkRequests
 from healthd.core.api import ANNOTATION_STRAGGLERS
 from healthd.core.config import HangPolicy
-from healthd.core.hang.straggler import Straggler
+from healthd.core.hang.straggler import ShownBy, Straggler
 from healthd.core.hang.work.gang_work import GangWork
+from healthd.core.hang.work.idle_nodes import IdleNodes
 from healthd.core.hang.work.slow_gpus import SlowGpus
 from healthd.core.hang.work.slow_in_pods import SlowInPods
 from healthd.core.hang.work.straggler_text import minutes, sentence_of
@@ -36,6 +37,7 @@ from healthd.core.recovery.hangs.gang_silence import ranks
 from healthd.core.recovery.hangs.gang_stragglers import (
     clocks_of,
     explained,
+    gpu_work_of,
     is_compared,
     name_of,
     next_record,
@@ -60,7 +62,8 @@ AT_ONCE = 50
 """Gangs that are compared in one go."""
 
 
-C = TypeVar("C", GangWork, SlowGpus, SlowInPods)
+Comparison = GangWork | SlowGpus | IdleNodes | SlowInPods
+C = TypeVar("C", GangWork, SlowGpus, IdleNodes, SlowInPods)
 
 
 @dataclass
@@ -69,6 +72,7 @@ class _ComparedGang:
 
     work: GangWork | None = None
     gpus: SlowGpus | None = None
+    nodes: IdleNodes | None = None
     in_pods: SlowInPods | None = None
     unwritten: list[Straggler] = field(default_factory=list)
     """Changes whose record is not written yet."""
@@ -76,19 +80,24 @@ class _ComparedGang:
     """Those that were reported, and whose record was refused."""
 
     @property
-    def comparisons(self) -> list[GangWork | SlowGpus | SlowInPods]:
-        """By its work, by the clocks of its GPUs, and by ranks and GPUs within its pods."""
-        return [each for each in (self.work, self.gpus, self.in_pods) if each is not None]
+    def comparisons(self) -> list[Comparison]:
+        """By its work, by the clocks and the use of its GPUs, and by ranks and GPUs within its pods."""
+        return [each for each in (self.work, self.gpus, self.nodes, self.in_pods) if each is not None]
 
     def adopt(self, straggler: Straggler) -> None:
         """What is known of one that begins, or was reported by another controller."""
-        found = self.in_pods if straggler.is_within_node else self.gpus if straggler.is_by_clock else self.work
+        found: Comparison | None = {
+            ShownBy.WORK: self.work,
+            ShownBy.CLOCK: self.gpus,
+            ShownBy.IDLE_GPUS: self.nodes,
+            ShownBy.AGENT: self.in_pods,
+        }[straggler.shown_by]
         if found is not None:
             found.adopt(straggler)
 
     def restart(self) -> None:
         """The pods were stopped."""
-        self.work = self.gpus = self.in_pods = None
+        self.work = self.gpus = self.nodes = self.in_pods = None
 
 
 class Stragglers:
@@ -194,7 +203,7 @@ class Stragglers:
         shown = [each.slow_now(now) for each in present]
         return [straggler for each in shown for straggler in each] if all(shown) else ()
 
-    def _comparisons(self, root: Root) -> Sequence[GangWork | SlowGpus | SlowInPods]:
+    def _comparisons(self, root: Root) -> Sequence[Comparison]:
         known = self._gangs.get(root.ref.uid)
         return known.comparisons if known is not None else ()
 
@@ -211,13 +220,14 @@ class Stragglers:
             return [each for each in over if each.identity not in known.refused]
         changes = _changes_of_work(root, known, view, now)
         changes += _changes_of_clocks(root, known, view, now)
+        changes += _changes_of_nodes(root, known, view, now)
         changes += _changes_in_pods(root, known, view, now)
         return [each if each.ended_at else self._adopted(each, known, view, root) for each in changes]
 
     def _adopted(self, straggler: Straggler, known: _ComparedGang, view: GangView, root: Root) -> Straggler:
         """One that begins, with all that is known of it."""
         with_reason = explained(straggler, view)
-        if not straggler.is_within_node:  # for the others the gang may be moved
+        if not straggler.is_only_reported:
             with_reason = with_history(with_reason, root, self._cluster_state.of_gang(root.ref), self._policy)
         known.adopt(with_reason)
         return with_reason
@@ -266,7 +276,7 @@ def _changes_of_work(root: Root, known: _ComparedGang, view: GangView, now: date
     if work is None:
         return []
     if known.work is None or not known.work.is_of(work) or known.work.is_ahead(now):
-        known.work = _resumed(GangWork(work), root, now, lambda each: not each.is_by_clock and not each.is_within_node)
+        known.work = _resumed(GangWork(work), root, now, lambda each: each.shown_by is ShownBy.WORK)
     return known.work.observe(work, now)
 
 
@@ -276,8 +286,21 @@ def _changes_of_clocks(root: Root, known: _ComparedGang, view: GangView, now: da
         return []
     if known.gpus is None or known.gpus.pods != pods_of(view):
         names = {name_of(pod, root) for pod in ranks(view)}
-        known.gpus = _resumed(SlowGpus(pods_of(view)), root, now, lambda each: each.is_by_clock and each.rank in names)
+        known.gpus = _resumed(
+            SlowGpus(pods_of(view)), root, now, lambda each: each.shown_by is ShownBy.CLOCK and each.rank in names
+        )
     return known.gpus.observe(clocks, now)
+
+
+def _changes_of_nodes(root: Root, known: _ComparedGang, view: GangView, now: datetime) -> list[Straggler]:
+    gpus = gpu_work_of(view, now)
+    if gpus is None:
+        return []
+    if known.nodes is None or not known.nodes.is_of(gpus) or known.nodes.is_ahead(now):
+        known.nodes = _resumed(
+            IdleNodes(gpus), root, now, lambda each: each.shown_by is ShownBy.IDLE_GPUS and each.rank in gpus
+        )
+    return known.nodes.observe(gpus, now)
 
 
 def _changes_in_pods(root: Root, known: _ComparedGang, view: GangView, now: datetime) -> list[Straggler]:
@@ -287,7 +310,7 @@ def _changes_in_pods(root: Root, known: _ComparedGang, view: GangView, now: date
     if known.in_pods is None or known.in_pods.pods != pods_of(view):
         names = {pod.metadata.name for pod in ranks(view)}
         known.in_pods = _resumed(
-            SlowInPods(pods_of(view)), root, now, lambda each: each.is_within_node and each.pod in names
+            SlowInPods(pods_of(view)), root, now, lambda each: each.shown_by is ShownBy.AGENT and each.pod in names
         )
     return known.in_pods.observe(published, now)
 

@@ -278,6 +278,23 @@ class IdleGpu(Slim, frozen=True, kw_only=True):
     """An estimate."""
 
 
+class GpuWork(Slim, frozen=True, kw_only=True):
+    """
+    What the GPUs of a node did in windows one after the other: the median GPU. Values are the oldest first.
+
+    The windows of all nodes begin at the same times, as those of `PodWork`.
+    """
+
+    end: Moment
+    """The end of the newest window."""
+    seconds: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_WINDOW)]
+    """The length of each."""
+    memory: Annotated[list[Share], msgspec.Meta(max_length=MOST_WINDOWS)]
+    """The part of the time in which its memory was used."""
+    idle: Annotated[list[Share], msgspec.Meta(max_length=MOST_WINDOWS)]
+    """The part of the time in which it ran no kernel."""
+
+
 class GpuClock(Slim, frozen=True, kw_only=True):
     """How fast one GPU runs while it works."""
 
@@ -346,6 +363,8 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     """How fast the GPUs run while they work. Of `gpus` alone; absent: it is not known, or they do not work."""
     idle_gpus: Annotated[list[IdleGpu], msgspec.Meta(max_length=MOST_SLOW_RANKS)] = []
     """GPUs that the others of the node wait for, and such that no longer are. Of `gpus` alone; empty: none was seen."""
+    gpu_work: GpuWork | None = None
+    """How much the GPUs worked lately. Of `gpus` alone; absent: their steps are too long to compare, or not known."""
 
 
 class RepairSeen(Slim, frozen=True, kw_only=True):

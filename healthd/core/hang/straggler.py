@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated
 
 import msgspec
@@ -17,6 +18,19 @@ LARGEST_AMOUNT = 1000
 Amount = Annotated[float, msgspec.Meta(ge=0, le=LARGEST_AMOUNT)]
 """The record of a gang is on its root, where its owner can write it."""
 Number = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_NUMBER)]
+
+
+class ShownBy(StrEnum):
+    """By what a straggler is seen."""
+
+    WORK = "work"
+    """Its host works more of the time than those of its peers."""
+    CLOCK = "clock"
+    """The clock of its GPU."""
+    IDLE_GPUS = "idle-gpus"
+    """Its GPUs wait for their host."""
+    AGENT = "agent"
+    """The agent of its node compared it with others there: a process, or one GPU. The controller only follows that."""
 
 
 class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -70,11 +84,15 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
         return self.rank, self.gpu, self.since
 
     @property
-    def is_by_clock(self) -> bool:
-        """The clock of its GPU shows it."""
-        return self.gpu != "" and not self.idle
+    def shown_by(self) -> ShownBy:
+        """Which comparison it is of."""
+        if self.pid or (self.gpu and self.idle):
+            return ShownBy.AGENT
+        if self.idle:
+            return ShownBy.IDLE_GPUS
+        return ShownBy.CLOCK if self.gpu else ShownBy.WORK
 
     @property
-    def is_within_node(self) -> bool:
-        """The agent of its node compared it with others there, which the controller only follows."""
-        return self.pid > 0 or (self.idle > 0 and self.gpu != "")
+    def is_only_reported(self) -> bool:
+        """Its gang is not moved for it, also where its owner allows that."""
+        return self.shown_by in {ShownBy.AGENT, ShownBy.IDLE_GPUS}

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from healthd.core.api import KernelLogCursor, NodeHealth, NodeHealthStatus, PodRhythm
-from healthd.core.api.health import GpuClocks, IdleGpu, MemberState, PodSlowRank, PodWork
+from healthd.core.api.health import GpuClocks, GpuWork, IdleGpu, MemberState, PodSlowRank, PodWork
 from healthd.core.node.work_changes import has_changed
 
 PODS_AFTER = timedelta(seconds=2)
@@ -103,12 +103,13 @@ def quiet_pods(rhythms: Iterable[PodRhythm]) -> list[PodRhythm]:
 
 
 def works_differently(rhythms: Iterable[PodRhythm]) -> bool:
-    """Whether one of the pods works more or less than it did minutes before."""
-    return any(has_changed(rhythm.work) for rhythm in rhythms)
+    """Whether one of the pods, or the GPUs, work more or less than minutes before."""
+    return any(has_changed(rhythm.work) or has_changed(rhythm.gpu_work) for rhythm in rhythms)
 
 
-def _work(status: NodeHealthStatus) -> list[PodWork]:
-    return [rhythm.work for rhythm in status.rhythms if rhythm.work is not None]
+def _work(status: NodeHealthStatus) -> list[PodWork | GpuWork]:
+    work = (each for rhythm in status.rhythms for each in (rhythm.work, rhythm.gpu_work))
+    return [each for each in work if each is not None]
 
 
 def _slow_ranks(status: NodeHealthStatus) -> list[tuple[str, list[PodSlowRank], list[IdleGpu]]]:

@@ -1,4 +1,4 @@
-"""Whether a pod began to work more or less than before, by the windows of its work. Pure."""
+"""Whether a pod or the GPUs of a node began to work more or less than before, by windows of their work. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import sqrt
 from statistics import fmean, median
 
-from healthd.core.api.health import PodWork
+from healthd.core.api.health import GpuWork, PodWork
 
 NEWEST = 3
 """Windows that are compared with those before them."""
@@ -23,15 +23,20 @@ PAUSES = 0.5
 _NORMAL = 1.4826
 
 
-def has_changed(work: PodWork | None) -> bool:
+def has_changed(work: PodWork | GpuWork | None) -> bool:
     """Whether its newest windows differ from those before, and not only by their noise."""
-    if work is None or len(work.cores) < NEWEST + LEAST:
+    if work is None:
         return False
-    before = median(work.cores[:-NEWEST])
-    if before <= 0 or median(work.cores[-NEWEST:]) < PAUSES * before:
+    amounts, shares = (
+        (work.cores, (work.starved, work.stalled)) if isinstance(work, PodWork) else (work.memory, (work.idle,))
+    )
+    if len(amounts) < NEWEST + LEAST:
         return False
-    of_work = _changed([each / before for each in work.cores], CHANGED)
-    return of_work or _changed(work.starved, STARVED) or _changed(work.stalled, STARVED)
+    before = median(amounts[:-NEWEST])
+    if before <= 0 or median(amounts[-NEWEST:]) < PAUSES * before:
+        return False
+    of_work = _changed([each / before for each in amounts], CHANGED)
+    return of_work or any(_changed(each, STARVED) for each in shares)
 
 
 def _changed(values: Sequence[float], least: float) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ import pytest
 
 from healthd.controller.fleet.stragglers import EVERY
 from healthd.core.api import ANNOTATION_STRAGGLERS, Job, Node, NodeHealth, Pod
-from healthd.core.api.health import GPUS, GpuClock, GpuClocks, IdleGpu, MemberState, PodRhythm
+from healthd.core.api.health import GPUS, MOST_WINDOWS, GpuClock, GpuClocks, GpuWork, IdleGpu, MemberState, PodRhythm
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.slow_gpus import OVER
 from healthd.core.recovery.gang import Root
@@ -31,6 +31,12 @@ class GpuGang(Gang):
     """A Job of eight pods, each with the eight GPUs of its node, whose agents publish nothing but their clocks."""
 
     container = with_gpus()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory: list[float] = []
+        """Of the windows that all nodes publish: the part of the time in which the memory of their GPUs is used."""
+        self.idle: dict[int, list[float]] = {rank: [] for rank in range(RANKS)}
 
     async def start(self, rank: int, job: Job) -> None:
         capacity = {"status": {"capacity": {"nvidia.com/gpu": "8"}}}
@@ -55,6 +61,19 @@ class GpuGang(Gang):
             await self.clock.run_for(EVERY)
             for rank in range(RANKS):
                 await self.list_gpus(rank, idle_gpus=[late] if rank == 5 else [])
+            await self.compare()
+
+    async def train_with_windows(self, time: timedelta, late: int | None = None) -> None:
+        """For so long all GPUs of rank *late* wait for their host, and those of the others for these."""
+        end = self.clock.now() + time
+        while self.clock.now() < end:
+            await self.clock.run_for(EVERY)
+            self.memory = [*self.memory, 0.4 if late is None else 0.36][-MOST_WINDOWS:]
+            newest = datetime.fromtimestamp(self.clock.now().timestamp() // 15 * 15, UTC)
+            for rank in range(RANKS):
+                idle = [*self.idle[rank], 0.12 if rank == late else 0.02][-MOST_WINDOWS:]
+                self.idle[rank] = idle
+                await self.list_gpus(rank, gpu_work=GpuWork(end=newest, seconds=15, memory=self.memory, idle=idle))
             await self.compare()
 
     async def _publish(self, rank: int, mhz: float, limits: Sequence[str] = ("power-cap",)) -> None:
@@ -204,3 +223,24 @@ async def test_two_gpus_of_a_pod_that_are_late_from_the_same_moment_on_are_both_
 
     assert gang.reasons == ["GangStraggler"] * 2
     assert sorted(each.gpu for each in await gang.record()) == [PCI, "0000:af:00.0"]
+
+
+async def test_a_node_whose_gpus_wait_for_their_host_is_reported_once_whichever_controller_leads() -> None:
+    gang = await a_gang_that_trains()
+    await gang.train_with_windows(timedelta(minutes=30))
+    assert gang.reported == []
+    await gang.train_with_windows(timedelta(minutes=4), late=5)
+
+    [(_, message)] = gang.reported
+    assert message == (
+        "rank 5 (pod train-5, node node-5) makes its gang about 11% slower (75% sure): its GPUs run no kernel 12% of "
+        "the time, those of its peers 2%, which wait for it: its host comes late, as with data that load slowly or "
+        "other work of its processor"
+    )
+    gang.lead()
+    await gang.train_with_windows(timedelta(minutes=4), late=5)
+    assert gang.reasons == ["GangStraggler"]
+    assert not gang.stragglers.slow_now(gang.root)
+
+    await gang.train_with_windows(timedelta(minutes=4))
+    assert gang.reasons == ["GangStraggler", "GangStragglerOver"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from healthd.core.api.health import PodWork
+from healthd.core.api.health import GpuWork, PodWork
 from healthd.core.node.work_changes import has_changed
 from tests.fakes import START
 
@@ -37,6 +37,16 @@ def test_a_pause_is_none() -> None:
 
 def test_a_pod_that_begins_to_get_no_processor_has_changed() -> None:
     assert has_changed(work([4.0] * 20, [0.0] * 17 + [0.1] * 3))
+
+
+def gpus(memory: Sequence[float], idle: Sequence[float]) -> GpuWork:
+    return GpuWork(end=START, seconds=15, memory=list(memory), idle=list(idle))
+
+
+def test_gpus_that_begin_to_do_less_or_to_wait_for_their_host_have_changed() -> None:
+    assert not has_changed(gpus([0.4, 0.41, 0.39] * 7, [0.02, 0.01, 0.03] * 7))
+    assert has_changed(gpus([0.4, 0.41, 0.39] * 6 + [0.36] * 3, [0.02] * 21))
+    assert has_changed(gpus([0.4] * 21, [0.02, 0.01, 0.03] * 6 + [0.12] * 3))
 
 
 @pytest.mark.parametrize("cores", [[], [4.0] * 5, [0.0] * 20])

@@ -6,12 +6,15 @@ They are short and few. Only windows in a row are published: after one that was 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar
 
 from healthd.core.api.health import LONGEST_WINDOW, MOST_WINDOWS
+from healthd.core.hang.samples import SampleRing
+from healthd.core.hang.work.work_share import SAMPLED
 
 SHORTEST = timedelta(seconds=15)
 """Of a window: few of them are published."""
@@ -79,6 +82,35 @@ class PublishedWindows(Generic[S, W, P]):
         if wanted != self._seconds:
             self._seconds, self._end, self.newest = wanted, 0, None
             self._windows.clear()
+
+
+def means(ring: SampleRing, begin: int, end: int, signals: Sequence[str]) -> list[float] | None:
+    """Of the samples between two times. None: they are too few. Each sample covers the second before it."""
+    times = ring.times()
+    first, last = bisect_right(times, begin), bisect_right(times, end)
+    count, newer = last - first, len(times) - last
+    if count < SAMPLED * (end - begin):
+        return None
+    return [sum(ring.newest(signal, count + newer)[:count]) / count for signal in signals]
+
+
+def by_number(
+    windows: Sequence[W], end: datetime, length: int, seconds: int, mean: Callable[[Sequence[W]], W]
+) -> dict[int, W]:
+    """
+    *windows* of this *length*, the last of which has this *end*, by number, counted from 1970, in windows of *seconds*
+    of which they are parts. None where they do not fit.
+    """
+    parts, newest = seconds // length, int(end.timestamp()) // length
+    if seconds % length:
+        return {}
+    first = newest - len(windows) + 1
+    if parts == 1:  # as most are
+        return dict(enumerate(windows, start=first))
+    groups: dict[int, list[W]] = {}
+    for number, each in enumerate(windows, start=first):
+        groups.setdefault(-(-number // parts), []).append(each)
+    return {number: mean(group) for number, group in groups.items() if len(group) == parts}
 
 
 def end_of(number: int, seconds: int) -> datetime:

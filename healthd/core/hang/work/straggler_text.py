@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from healthd.core.hang.straggler import LONGEST_REASON, Straggler
+from healthd.core.hang.straggler import LONGEST_REASON, ShownBy, Straggler
 from healthd.core.printable import printable
 
 SURE = 0.99
@@ -21,7 +21,7 @@ def sentence_of(straggler: Straggler) -> str:
     sure = f"{min(straggler.confidence, SURE):.0%} sure"
     where = ", ".join(f"{kind} {name}" for kind, name in _places(straggler) if name)
     rank = f"rank {straggler.rank}{f' ({where})' if where else ''}"
-    if straggler.is_by_clock:
+    if straggler.shown_by is ShownBy.CLOCK:
         return printable(
             f"{rank} has a GPU that is {straggler.slower:.0%} slower than those of its peers, which have to wait "
             f"({sure}): {straggler.reason}"
@@ -35,7 +35,7 @@ def sentence_of(straggler: Straggler) -> str:
         return printable(f"{rank} makes its gang about {straggler.slower:.0%} slower ({sure}): {straggler.reason}")
     return printable(
         f"rank {straggler.rank} is about {straggler.slower:.0%} slower than its peers, and they wait for it ({sure}): "
-        f"{_late_host(straggler) if straggler.idle else _reason(straggler)}"
+        f"{_late_host(straggler, 'its GPU runs') if straggler.idle else _reason(straggler)}"
         f"{_from_start(straggler) if straggler.from_start else ''}"
     )
 
@@ -48,8 +48,8 @@ def pod_reason(straggler: Straggler, findings: Sequence[str]) -> str:
     starved, stalled = straggler.starved - straggler.peers_starved, straggler.stalled - straggler.peers_stalled
     ran = straggler.ran - straggler.peers_ran
     if straggler.idle:
-        why = _late_host(straggler)
-    elif straggler.is_by_clock:
+        why = _late_host(straggler, f"the GPU {straggler.gpu} runs" if straggler.gpu else "its GPUs run")
+    elif straggler.shown_by is ShownBy.CLOCK:
         why = straggler.reason
     else:
         on_disk = (
@@ -86,7 +86,7 @@ def effect_of(straggler: Straggler) -> str:
     rank, slower = printable(straggler.rank), f"{straggler.slower:.0%} slower"
     return (
         f"up to {slower}, because of a GPU of rank {rank}"
-        if straggler.is_by_clock
+        if straggler.shown_by is ShownBy.CLOCK
         else f"about {slower}, because of rank {rank}"
     )
 
@@ -128,11 +128,10 @@ def _reason(straggler: Straggler) -> str:
     )
 
 
-def _late_host(straggler: Straggler) -> str:
-    """Its GPU waits for its host, and those of its peers wait for its GPU."""
-    whose = f"the GPU {straggler.gpu}" if straggler.gpu else "its GPU"
+def _late_host(straggler: Straggler, runs: str) -> str:
+    """Its GPU waits for its host, and those of its peers for its GPU. *runs*: which GPU, as in `its GPU runs`."""
     return (
-        f"{whose} runs no kernel {straggler.idle:.0%} of the time, those of its peers {straggler.peers_idle:.0%}, "
+        f"{runs} no kernel {straggler.idle:.0%} of the time, those of its peers {straggler.peers_idle:.0%}, "
         "which wait for it: its host comes late, as with data that load slowly or other work of its processor"
     )
 

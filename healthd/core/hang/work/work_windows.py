@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
@@ -10,8 +9,8 @@ from typing import NamedTuple
 
 from healthd.core.api.health import LARGEST_RATE, MOST_WINDOWS, PodWork
 from healthd.core.hang.samples import SampleRing
-from healthd.core.hang.work.published_windows import PublishedWindows, rounded
-from healthd.core.hang.work.work_share import SAMPLED
+from healthd.core.hang.work import published_windows
+from healthd.core.hang.work.published_windows import PublishedWindows, means, rounded
 
 FINE = 5
 """Seconds of a window of the newest minutes, which are published only on request: `recent_work`."""
@@ -56,39 +55,20 @@ def recent_work(ring: SampleRing, period: float, at: datetime) -> PodWork | None
 
 def by_number(work: PodWork, seconds: int) -> dict[int, Window]:
     """By number, counted from 1970, in windows of *seconds*, of which the published ones are parts."""
-    parts, newest = seconds // work.seconds, int(work.end.timestamp()) // work.seconds
-    if seconds % work.seconds:
-        return {}
     count = len(work.cores)
     starved, stalled = (each if len(each) == count else [0.0] * count for each in (work.starved, work.stalled))
-    first = newest - len(work.cores) + 1
-    values = zip(work.cores, starved, stalled, strict=True)
-    if parts == 1:  # as most are
-        return {number: Window(*each) for number, each in enumerate(values, start=first)}
-    groups: dict[int, list[Window]] = {}
-    for number, each in enumerate(values, start=first):
-        groups.setdefault(-(-number // parts), []).append(Window(*each))
-    return {number: _mean(group) for number, group in groups.items() if len(group) == parts}
+    windows = [Window(*each) for each in zip(work.cores, starved, stalled, strict=True)]
+    return published_windows.by_number(windows, work.end, work.seconds, seconds, _mean)
 
 
-def _mean(windows: list[Window]) -> Window:
+def _mean(windows: Sequence[Window]) -> Window:
     return Window(*map(fmean, zip(*windows, strict=True)))
 
 
 def _window(ring: SampleRing, begin: int, end: int) -> Window | None:
-    """None: it was sampled in too little of it. Each sample covers the second before it."""
-    times = ring.times()
-    first, last = bisect_right(times, begin), bisect_right(times, end)
-    count = last - first
-    if count < SAMPLED * (end - begin):
-        return None
-    newer = len(times) - last
-
-    def mean(signal: str) -> float:
-        values = ring.newest(signal, count + newer)
-        return sum(values[:count]) / count
-
-    return Window(mean("cpu"), min(1.0, mean("starved")), min(1.0, mean("stalled")))
+    """None: it was sampled in too little of it."""
+    found = means(ring, begin, end, ("cpu", "starved", "stalled"))
+    return Window(found[0], min(1.0, found[1]), min(1.0, found[2])) if found is not None else None
 
 
 def _published(windows: Sequence[Window], end: int, seconds: int) -> PodWork | None:

@@ -15,12 +15,13 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from healthd.core.api import NodeHealth, Pod
-from healthd.core.api.health import GpuClocks, PodRhythm
+from healthd.core.api.health import GpuClocks, GpuWork, PodRhythm
 from healthd.core.api.model import Finding
 from healthd.core.config.gangs import HangPolicy, SilenceMode, StragglerMode
 from healthd.core.hang.straggler import LARGEST_AMOUNT, Straggler
 from healthd.core.hang.work.common_windows import AHEAD, KNOWN_FOR
 from healthd.core.hang.work.gang_work import RankWork
+from healthd.core.hang.work.idle_nodes import RankGpus
 from healthd.core.hang.work.straggler_text import pod_reason, rank_reason
 from healthd.core.recovery.gang import GangView, Root, RootOutcome
 from healthd.core.recovery.hangs.gang_silence import is_whole, mode_of, ranks
@@ -71,6 +72,26 @@ def clocks_of(view: GangView, now: datetime) -> Mapping[str, GpuClocks]:
         if clocks is not None and clocks.begin >= began(pod) and -AHEAD <= now - clocks.end <= KNOWN_FOR:
             found[name_of(pod, root)] = clocks
     return found
+
+
+def gpu_work_of(view: GangView, now: datetime) -> Mapping[str, RankGpus] | None:
+    """What the GPUs of each rank do, by its name. None: of some rank it is not known, or the gang is not whole."""
+    root, found = view.root, dict[str, RankGpus]()
+    if root is None or not is_whole(view, root):
+        return None
+    for pod in ranks(view):
+        gpus = gpus_of(pod, view, now)
+        work = _since(began(pod), gpus.gpu_work) if gpus is not None and gpus.gpu_work is not None else None
+        if work is None:
+            return None
+        found[name_of(pod, root)] = RankGpus(pod.metadata.uid, work)
+    return found if len(found) > 1 else None
+
+
+def _since(began: datetime, work: GpuWork) -> GpuWork | None:
+    """The windows that began later: those before are of another pod on the same node. None: there are none."""
+    count = min(len(work.memory), int((work.end - began).total_seconds() // work.seconds))
+    return replace(work, memory=work.memory[-count:], idle=work.idle[-count:]) if count > 0 else None
 
 
 def slow_in_pods_of(view: GangView, now: datetime) -> Mapping[str, Sequence[Straggler]]:

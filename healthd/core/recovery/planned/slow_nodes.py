@@ -77,7 +77,7 @@ def _is_of(straggler: Straggler, pod: Pod | None) -> bool:
 def _other_node(straggler: Straggler, root: Root) -> str | None:
     """Another node, maybe an unknown one, on which the same rank was slow by the record of the gang. None: none."""
     same = (
-        each for each in root.stragglers if each.rank == straggler.rank and not each.is_within_node
+        each for each in root.stragglers if each.rank == straggler.rank and not each.is_only_reported
     )  # a rank that is a pod
     return next((each.node for each in same if each.node != straggler.node), None)
 

@@ -11,13 +11,14 @@ import msgspec
 import pytest
 
 from healthd.core.api import ContainerState, ContainerStatus, PodStatus, Running
-from healthd.core.api.health import GpuClock, GpuClocks, IdleGpu, MemberState, PodWork
+from healthd.core.api.health import GpuClock, GpuClocks, GpuWork, IdleGpu, MemberState, PodWork
 from healthd.core.hang.silence import Silence
-from healthd.core.hang.straggler import Straggler
+from healthd.core.hang.straggler import ShownBy, Straggler
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.hangs.gang_stragglers import (
     KEPT,
     clocks_of,
+    gpu_work_of,
     next_record,
     open_stragglers,
     slow_in_pods_of,
@@ -117,7 +118,7 @@ def test_a_gpu_that_others_of_its_node_wait_for_is_a_slow_rank_where_its_pod_has
     (found,) = [each for mine in late().values() for each in mine]
 
     assert (found.rank, found.gpu, found.since, found.slower) == ("1", "0000:3b:00.0", ago(60), 0.1)
-    assert (found.idle, found.peers_idle, found.is_within_node) == (0.11, 0.02, True)
+    assert (found.idle, found.peers_idle, found.shown_by) == (0.11, 0.02, ShownBy.AGENT)
     assert [*late(held="4").values()] in ([], [[], []])
 
 
@@ -130,6 +131,39 @@ def test_a_gpu_that_others_of_its_node_wait_for_is_a_slow_rank_where_its_pod_has
 )
 def test_what_is_listed_of_another_gpu_is_no_slow_rank(strange: IdleGpu) -> None:
     assert [each for mine in late(strange).values() for each in mine] == []
+
+
+GPU_WORK = GpuWork(end=ago(10), seconds=15, memory=[0.4] * 20, idle=[0.02] * 20)
+
+
+def worked(work: GpuWork | None = GPU_WORK, *, held: str = "8", **fields: Any) -> GangView:
+    """Two ranks whose nodes publish what their GPUs do, the second one *work*."""
+    listed = [[msgspec.structs.replace(gpus(MemberState.WORKING), gpu_work=each)] for each in (GPU_WORK, work)]
+    return msgspec.structs.replace(a_gpu_gang(*listed, held=held), **fields)
+
+
+def test_what_the_gpus_of_ranks_do_is_known_where_these_have_all_of_their_nodes() -> None:
+    known = gpu_work_of(worked(), NOW)
+
+    assert known is not None
+    assert {rank: each.work for rank, each in known.items()} == {"0": GPU_WORK, "1": GPU_WORK}
+    assert gpu_work_of(worked(held="4"), NOW) is None
+    assert gpu_work_of(worked(None), NOW) is None
+    assert gpu_work_of(worked(root=None), NOW) is None
+
+
+def test_what_gpus_did_before_the_pod_is_not_of_it() -> None:
+    status = msgspec.structs.replace(
+        STARTED,
+        container_statuses=[ContainerStatus(name="main", state=ContainerState(running=Running(started_at=ago(70))))],
+    )
+    pods = (a_gpu_rank(0), msgspec.structs.replace(a_gpu_rank(1), status=status))
+    known = gpu_work_of(worked(pods=pods), NOW)
+
+    assert known is not None
+    assert (len(known["0"].work.memory), known["1"].work.memory, known["1"].work.idle) == (20, [0.4] * 4, [0.02] * 4)
+    pods = (a_gpu_rank(0), msgspec.structs.replace(a_gpu_rank(1), status=STARTED))
+    assert gpu_work_of(worked(pods=pods), NOW) is None
 
 
 @pytest.mark.parametrize(
