@@ -21,7 +21,7 @@ from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
 from healthd.core.hang.work.gpu_clocks import ClockWindows
 from healthd.core.hang.work.gpu_windows import gpu_windows
-from healthd.core.hang.work.idle_gpus import NodeIdleGpus
+from healthd.core.hang.work.host_bound_gpus import HostBoundGpusOfNode
 from healthd.core.hang.work.rank_time import RankTime
 from healthd.core.node.reporting import RENEWED_FOR, quiet_pods
 
@@ -95,7 +95,7 @@ class RhythmSampler:
         self._gpus = GpuRhythms()
         self._clocks = ClockWindows() if with_work else None
         self._gpu_work = gpu_windows(late)
-        self._idle = NodeIdleGpus()
+        self._host_bound = HostBoundGpusOfNode()
         self._chosen_at: datetime | None = None
         self._read: tuple[Sequence[PodRhythm], PodRhythm | None] = ((), None)
         self._published: Sequence[PodRhythm] = ()
@@ -134,13 +134,14 @@ class RhythmSampler:
         if self._clocks is None:
             return rhythm
         self._clocks.observe(uses)
-        self._idle.observe(self._gpus.gang, now)
-        if rhythm is None or rhythm.state is not MemberState.WORKING:
+        self._host_bound.observe(self._gpus.gang, now)
+        if rhythm is None:
+            return None
+        rhythm = replace(rhythm, host_bound_gpus=list(self._host_bound.listed))
+        if rhythm.state is not MemberState.WORKING:
             return rhythm
         self._gpu_work.observe(self._gpus.gang, rhythm.period, now)
-        return replace(
-            rhythm, clocks=self._clocks.of(), idle_gpus=list(self._idle.listed), gpu_work=self._gpu_work.newest
-        )
+        return replace(rhythm, clocks=self._clocks.of(), gpu_work=self._gpu_work.newest)
 
 
 class SettledRhythms:

@@ -277,7 +277,7 @@ def test_a_gpu_that_the_others_wait_for_is_listed_with_them() -> None:
     sampler = RhythmSampler(machine, read_gpus=read)
     for _ in range(1200):
         rhythms = machine.turn(sampler)
-    assert [each.idle_gpus for each in rhythms] == [[], []]
+    assert [each.host_bound_gpus for each in rhythms] == [[], []]
     (work,) = (each.gpu_work for each in rhythms if each.gpu_work)
     assert (work.seconds, set(work.idle)) == (15, {0.0})
     assert all(0.44 < each < 0.46 for each in work.memory)
@@ -286,7 +286,7 @@ def test_a_gpu_that_the_others_wait_for_is_listed_with_them() -> None:
     for _ in range(150):
         rhythms = machine.turn(sampler)
 
-    assert [[late.pci for late in each.idle_gpus] for each in rhythms] == [[], ["gpu-1"]]
+    assert [[late.pci for late in each.host_bound_gpus] for each in rhythms] == [[], ["gpu-1"]]
 
 
 def test_where_work_is_not_compared_clocks_are_not_either() -> None:

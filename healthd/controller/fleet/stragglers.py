@@ -27,11 +27,10 @@ from healthd.core.api import ANNOTATION_STRAGGLERS
 from healthd.core.config import HangPolicy
 from healthd.core.hang.straggler import ShownBy, Straggler
 from healthd.core.hang.work.gang_work import GangWork
-from healthd.core.hang.work.idle_nodes import IdleNodes
+from healthd.core.hang.work.host_bound_nodes import HostBoundNodes
 from healthd.core.hang.work.slow_gpus import SlowGpus
 from healthd.core.hang.work.slow_in_pods import SlowInPods
-from healthd.core.hang.work.straggler_text import minutes, sentence_of
-from healthd.core.printable import printable
+from healthd.core.hang.work.straggler_text import over_of, sentence_of
 from healthd.core.recovery.gang import GangView, Root
 from healthd.core.recovery.hangs.gang_silence import ranks
 from healthd.core.recovery.hangs.gang_stragglers import (
@@ -62,8 +61,8 @@ AT_ONCE = 50
 """Gangs that are compared in one go."""
 
 
-Comparison = GangWork | SlowGpus | IdleNodes | SlowInPods
-C = TypeVar("C", GangWork, SlowGpus, IdleNodes, SlowInPods)
+Comparison = GangWork | SlowGpus | HostBoundNodes | SlowInPods
+C = TypeVar("C", GangWork, SlowGpus, HostBoundNodes, SlowInPods)
 
 
 @dataclass
@@ -72,7 +71,7 @@ class _ComparedGang:
 
     work: GangWork | None = None
     gpus: SlowGpus | None = None
-    nodes: IdleNodes | None = None
+    nodes: HostBoundNodes | None = None
     in_pods: SlowInPods | None = None
     unwritten: list[Straggler] = field(default_factory=list)
     """Changes whose record is not written yet."""
@@ -89,7 +88,7 @@ class _ComparedGang:
         found: Comparison | None = {
             ShownBy.WORK: self.work,
             ShownBy.CLOCK: self.gpus,
-            ShownBy.IDLE_GPUS: self.nodes,
+            ShownBy.HOST_BOUND: self.nodes,
             ShownBy.AGENT: self.in_pods,
         }[straggler.shown_by]
         if found is not None:
@@ -264,9 +263,7 @@ class Stragglers:
             log.warning("gang.straggler", **names, node=straggler.node, why=message)
             self._announce(about, WARNING, "GangStraggler", message)
             return
-        how = "was stopped with the others" if straggler.was_stopped else "keeps up with the others again"
-        how = "was slow until its gang hung" if straggler.hung else how
-        message = f"rank {printable(straggler.rank)} {how}, after {minutes(straggler.since, straggler.ended_at)}"
+        message = over_of(straggler, straggler.ended_at)
         log.info("gang.straggler_over", **names, how=message)
         self._announce(about, NORMAL, "GangStragglerOver", message)
 
@@ -298,7 +295,7 @@ def _changes_of_nodes(root: Root, known: _ComparedGang, view: GangView, now: dat
         return []
     if known.nodes is None or not known.nodes.is_of(gpus) or known.nodes.is_ahead(now):
         known.nodes = _resumed(
-            IdleNodes(gpus), root, now, lambda each: each.shown_by is ShownBy.IDLE_GPUS and each.rank in gpus
+            HostBoundNodes(gpus), root, now, lambda each: each.shown_by is ShownBy.HOST_BOUND and each.rank in gpus
         )
     return known.nodes.observe(gpus, now)
 
@@ -312,7 +309,8 @@ def _changes_in_pods(root: Root, known: _ComparedGang, view: GangView, now: date
         known.in_pods = _resumed(
             SlowInPods(pods_of(view)), root, now, lambda each: each.shown_by is ShownBy.AGENT and each.pod in names
         )
-    return known.in_pods.observe(published, now)
+    slow = {each.pod for comparison in (known.work, known.nodes) if comparison for each in comparison.present}
+    return known.in_pods.observe(published, now, slow=slow)
 
 
 def _resumed(comparison: C, root: Root, now: datetime, is_its: Callable[[Straggler], bool]) -> C:

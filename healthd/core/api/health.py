@@ -256,7 +256,7 @@ class PodSlowRank(Slim, frozen=True, kw_only=True):
     """An estimate."""
 
 
-class IdleGpu(Slim, frozen=True, kw_only=True):
+class HostBoundGpu(Slim, frozen=True, kw_only=True):
     """
     A GPU that has nothing to do for a part of the time, while the other GPUs of its node wait for it in a kernel.
     Shares are of the time.
@@ -361,7 +361,7 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     `hang-evidence` is not there."""
     clocks: GpuClocks | None = None
     """How fast the GPUs run while they work. Of `gpus` alone; absent: it is not known, or they do not work."""
-    idle_gpus: Annotated[list[IdleGpu], msgspec.Meta(max_length=MOST_SLOW_RANKS)] = []
+    host_bound_gpus: Annotated[list[HostBoundGpu], msgspec.Meta(max_length=MOST_SLOW_RANKS)] = []
     """GPUs that the others of the node wait for, and such that no longer are. Of `gpus` alone; empty: none was seen."""
     gpu_work: GpuWork | None = None
     """How much the GPUs worked lately. Of `gpus` alone; absent: their steps are too long to compare, or not known."""

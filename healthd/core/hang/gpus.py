@@ -67,7 +67,7 @@ class GpuRhythms:
 
     @property
     def gang(self) -> GangRhythm:
-        """The GPUs that are used, by their addresses: another object once none has been used for a while."""
+        """The GPUs that are used, by their addresses. Once their memory was freed, it is another object."""
         return self._gang
 
     @property
@@ -87,7 +87,9 @@ class GpuRhythms:
             elif pci in self._most and self._has_left(pci, use, uses.at):
                 del self._most[pci]
         if not self._most:
-            self._gang, self._silence = GangRhythm(KEPT), None
+            if self._gang.members:
+                self._gang = GangRhythm(KEPT)
+            self._silence = None
             return
         members = {pci: _usage(uses.gpus.get(pci)) for pci in self._most}
         self._silence = self._gang.observe(members, uses.at)

@@ -27,7 +27,7 @@ class ShownBy(StrEnum):
     """Its host works more of the time than those of its peers."""
     CLOCK = "clock"
     """The clock of its GPU."""
-    IDLE_GPUS = "idle-gpus"
+    HOST_BOUND = "host-bound"
     """Its GPUs wait for their host."""
     AGENT = "agent"
     """The agent of its node compared it with others there: a process, or one GPU. The controller only follows that."""
@@ -75,6 +75,8 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     """Its process on the node, where it is slower than the other ranks of its own pod. 0: pods were compared."""
     was_stopped: bool = False
     """It ended because the ranks were stopped."""
+    was_lost: bool = False
+    """It ended because its agent lists it no more: that has begun anew, and it is not known whether it keeps up."""
     hung: bool = False
     """The gang hung from `ended_at` on, until the ranks were stopped."""
 
@@ -89,10 +91,10 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
         if self.pid or (self.gpu and self.idle):
             return ShownBy.AGENT
         if self.idle:
-            return ShownBy.IDLE_GPUS
+            return ShownBy.HOST_BOUND
         return ShownBy.CLOCK if self.gpu else ShownBy.WORK
 
     @property
     def is_only_reported(self) -> bool:
         """Its gang is not moved for it, also where its owner allows that."""
-        return self.shown_by in {ShownBy.AGENT, ShownBy.IDLE_GPUS}
+        return self.shown_by in {ShownBy.AGENT, ShownBy.HOST_BOUND}

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from healthd.core.api import KernelLogCursor, NodeHealth, NodeHealthStatus, PodRhythm
-from healthd.core.api.health import GpuClocks, GpuWork, IdleGpu, MemberState, PodSlowRank, PodWork
+from healthd.core.api.health import GpuClocks, GpuWork, HostBoundGpu, MemberState, PodSlowRank, PodWork
 from healthd.core.node.work_changes import has_changed
 
 PODS_AFTER = timedelta(seconds=2)
@@ -112,9 +112,9 @@ def _work(status: NodeHealthStatus) -> list[PodWork | GpuWork]:
     return [each for each in work if each is not None]
 
 
-def _slow_ranks(status: NodeHealthStatus) -> list[tuple[str, list[PodSlowRank], list[IdleGpu]]]:
-    slow = (rhythm for rhythm in status.rhythms if rhythm.slow_ranks or rhythm.idle_gpus)
-    return [(rhythm.uid, rhythm.slow_ranks, rhythm.idle_gpus) for rhythm in slow]
+def _slow_ranks(status: NodeHealthStatus) -> list[tuple[str, list[PodSlowRank], list[HostBoundGpu]]]:
+    slow = (rhythm for rhythm in status.rhythms if rhythm.slow_ranks or rhythm.host_bound_gpus)
+    return [(rhythm.uid, rhythm.slow_ranks, rhythm.host_bound_gpus) for rhythm in slow]
 
 
 def _clocks(status: NodeHealthStatus) -> GpuClocks | None:

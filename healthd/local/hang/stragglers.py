@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 
@@ -12,7 +12,6 @@ from healthd.core.api.health import GpuClocks
 from healthd.core.config.gangs import HangPolicy, StragglerMode
 from healthd.core.hang.silence import GangRhythm
 from healthd.core.hang.straggler import Straggler
-from healthd.core.hang.work.idle_gpus import IdleGpus
 from healthd.core.hang.work.slow_gpus import SlowGpus
 from healthd.core.hang.work.slow_ranks import SlowRanks
 from healthd.core.hang.work.work_share import ShareWindows, of_gpus
@@ -30,10 +29,7 @@ class StragglerWatch:
         self._windows = ShareWindows()
         self._ranks = SlowRanks()
         self._gpu_windows = ShareWindows(of_gpus)
-        self._idle_gpus = IdleGpus()
         self._gpus = SlowGpus()
-        self._reported: dict[str, Straggler] = {}
-        """By rank: those that are slow by their work or because their GPU waits for it, each as it was reported."""
         self._hangs_since: datetime | None = None
 
     async def observe(
@@ -56,34 +52,19 @@ class StragglerWatch:
             self._gpu_windows.restart()
             return
         window, of_their_gpus = self._windows.next_window(gang, at), self._gpu_windows.next_window(gang, at)
-        changes = self._ranks.add(window) if window is not None else []
-        changes += self._idle_gpus.add(of_their_gpus) if of_their_gpus is not None else []
-        for straggler in [*self._once(changes), *self._gpus.observe(clocks, at)]:
+        by_work = self._ranks.add(window, of_their_gpus) if window is not None else []
+        for straggler in [*by_work, *self._gpus.observe(clocks, at)]:
             await self._report(straggler)
 
     async def restart(self, at: datetime) -> None:
         """The ranks were stopped, or another attempt of them begins."""
         self._windows.restart()
         self._gpu_windows.restart()
-        of_hosts = self._once([*self._ranks.restart(at), *self._idle_gpus.restart(at)])
-        ended = [*of_hosts, *self._gpus.stopped(at)]
+        ended = [*self._ranks.restart(at), *self._gpus.stopped(at)]
         self._gpus = SlowGpus()
         hung, self._hangs_since = self._hangs_since, None
         for straggler in ended:
             await self._report(straggler if hung is None else _until_it_hung(straggler, hung))
-
-    def _once(self, changes: Sequence[Straggler]) -> list[Straggler]:
-        """Those *changes* that are to be reported: a rank that its work and its GPU show is reported by one of them."""
-        found = list[Straggler]()
-        for each in changes:
-            reported = self._reported.get(each.rank)
-            if each.ended_at is None and reported is None:
-                self._reported[each.rank] = each
-                found.append(each)
-            elif each.ended_at is not None and reported is not None and reported.since == each.since:
-                del self._reported[each.rank]
-                found.append(each)
-        return found
 
 
 def _until_it_hung(straggler: Straggler, at: datetime) -> Straggler:

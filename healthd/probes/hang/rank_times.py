@@ -80,8 +80,8 @@ class _KnownRanks:
 
     def look(self, group: str, now: float, *, is_time: Callable[[], bool]) -> None:
         """
-        Find its ranks, where that was long ago. Once these have worked, they stay the processes that they were found to
-        be, as long as all of them live: what a loader uses changes with the time.
+        Find its ranks, where that was long ago. One that has worked stays the process that it was found to be, as long
+        as that lives: what a loader uses changes with the time.
         """
         self.asked_at = now
         waited = inf if self._looked_at is None else now - self._looked_at
@@ -92,10 +92,10 @@ class _KnownRanks:
         tasks = self._tasks.read(pids_of(group)[:MOST_TASKS])
         living = {(task.pid, task.started) for task in tasks}
         found = _by_number(tasks, self._proc, is_time)
-        are_alive = living.issuperset(map(_key, self.ranks.values()))
-        are_settled = all(rank.cpu >= SETTLED for rank in self.ranks.values())
-        if found.keys() != self.ranks.keys() or not are_alive or not are_settled:
-            self.ranks = found
+        stays = {number for number, rank in self.ranks.items() if rank.cpu >= SETTLED and _key(rank) in living}
+        if found.keys() == self.ranks.keys():
+            found = {number: self.ranks[number] if number in stays else rank for number, rank in found.items()}
+        self.ranks = found
 
     def times(self) -> list[RankTime]:
         """Of each rank; none where one has just ended."""

@@ -11,7 +11,16 @@ import pytest
 
 from healthd.controller.fleet.stragglers import EVERY
 from healthd.core.api import ANNOTATION_STRAGGLERS, Job, Node, NodeHealth, Pod
-from healthd.core.api.health import GPUS, MOST_WINDOWS, GpuClock, GpuClocks, GpuWork, IdleGpu, MemberState, PodRhythm
+from healthd.core.api.health import (
+    GPUS,
+    MOST_WINDOWS,
+    GpuClock,
+    GpuClocks,
+    GpuWork,
+    HostBoundGpu,
+    MemberState,
+    PodRhythm,
+)
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.slow_gpus import OVER
 from healthd.core.recovery.gang import Root
@@ -54,13 +63,19 @@ class GpuGang(Gang):
                 await (self._publish(rank, mhz, limits) if rank == slow else self._publish(rank, USUAL))
             await self.compare()
 
-    async def train_with_a_late_gpu(self, time: timedelta, late: IdleGpu) -> None:
-        """For so long the node of rank 5 lists *late*, and the controller follows."""
+    async def train_with_late_gpus(
+        self,
+        time: timedelta,
+        *late: HostBoundGpu,
+        ranks: Sequence[int] = (5,),
+        state: MemberState | None = MemberState.WORKING,
+    ) -> None:
+        """For so long the nodes of some *ranks* list these, and the controller follows. No *state*: none lists GPUs."""
         end = self.clock.now() + time
         while self.clock.now() < end:
             await self.clock.run_for(EVERY)
             for rank in range(RANKS):
-                await self.list_gpus(rank, idle_gpus=[late] if rank == 5 else [])
+                await self.list_gpus(rank, state, host_bound_gpus=[*late] if rank in ranks else [])
             await self.compare()
 
     async def train_with_windows(self, time: timedelta, late: int | None = None) -> None:
@@ -83,15 +98,23 @@ class GpuGang(Gang):
         clocks = GpuClocks(begin=now - timedelta(seconds=75), end=now, usual=USUAL, highest=1980, gpus=gpus)
         await self.list_gpus(rank, clocks=clocks)
 
-    async def list_gpus(self, rank: int, **fields: Any) -> None:
-        """Its node publishes this of its GPUs, which work."""
-        rhythm = PodRhythm(uid=GPUS, state=MemberState.WORKING, period=2.0, allowed=12.0, **fields)
-        status = {"rhythms": [msgspec.to_builtins(rhythm)], "seenAt": self.clock.now().isoformat()}
+    async def list_gpus(self, rank: int, state: MemberState | None = MemberState.WORKING, **fields: Any) -> None:
+        """Its node publishes this of its GPUs."""
+        pod = await self.cluster.get(Pod, f"train-{rank}", "default")
+        works = PodRhythm(uid=pod.metadata.uid, state=MemberState.WORKING, period=2.0, allowed=12.0)
+        gpus = PodRhythm(uid=GPUS, state=state or MemberState.UNKNOWN, period=2.0, allowed=12.0, **fields)
+        listed = [works, *([gpus] if state else [])]
+        status = {"rhythms": msgspec.to_builtins(listed), "seenAt": self.clock.now().isoformat()}
         await self.cluster.patch(NodeHealth, f"node-{rank}", {"status": status}, subresource="status")
 
     @property
     def root(self) -> Root:
         return next(iter(self.state.roots.values()))
+
+
+def a_late_gpu(gang: GpuGang) -> HostBoundGpu:
+    """It begins to wait for its host now."""
+    return HostBoundGpu(pci=PCI, since=gang.clock.now(), slower=0.1, idle=0.11, peers_idle=0.02, confidence=0.75)
 
 
 async def a_gang_that_trains() -> GpuGang:
@@ -188,9 +211,8 @@ async def test_a_record_that_its_owner_made_up_is_no_slow_gpu_for_long(rank: str
 async def test_a_gpu_whose_host_comes_late_is_reported_and_recorded_once_and_so_is_its_end() -> None:
     """The agent of its node compares it with the others there, and no gang is moved for it."""
     gang = await a_gang_that_trains()
-    began = gang.clock.now()
-    late = IdleGpu(pci=PCI, since=began, slower=0.1, idle=0.11, peers_idle=0.02, confidence=0.75)
-    await gang.train_with_a_late_gpu(timedelta(minutes=5), late)
+    late = a_late_gpu(gang)
+    await gang.train_with_late_gpus(timedelta(minutes=5), late)
 
     [(reason, message)] = gang.reported
     assert reason == "GangStraggler"
@@ -204,25 +226,56 @@ async def test_a_gpu_whose_host_comes_late_is_reported_and_recorded_once_and_so_
     assert not gang.stragglers.slow_now(gang.root)
 
     gang.lead()
-    await gang.train_with_a_late_gpu(timedelta(minutes=5), late)
+    await gang.train_with_late_gpus(timedelta(minutes=5), late)
     assert gang.reasons == ["GangStraggler"]
 
-    await gang.train_with_a_late_gpu(2 * EVERY, msgspec.structs.replace(late, ended_at=gang.clock.now()))
+    await gang.train_with_late_gpus(2 * EVERY, msgspec.structs.replace(late, ended_at=gang.clock.now()))
     assert gang.reasons == ["GangStraggler", "GangStragglerOver"]
     assert gang.stragglers.present(gang.root) == []
 
 
-async def test_two_gpus_of_a_pod_that_are_late_from_the_same_moment_on_are_both_recorded() -> None:
+async def test_of_two_gpus_of_a_pod_that_are_late_one_is_reported_and_the_other_when_that_is_over() -> None:
     gang = await a_gang_that_trains()
-    late = IdleGpu(pci=PCI, since=gang.clock.now(), slower=0.1, idle=0.11, peers_idle=0.02, confidence=0.75)
-    await gang.clock.run_for(EVERY)
-    for rank in range(RANKS):
-        both = [late, msgspec.structs.replace(late, pci="0000:af:00.0")] if rank == 5 else []
-        await gang.list_gpus(rank, idle_gpus=both)
-    await gang.compare()
+    first = a_late_gpu(gang)
+    second = msgspec.structs.replace(first, pci="0000:af:00.0")
+    await gang.train_with_late_gpus(2 * EVERY, first, second)
+    assert gang.reasons == ["GangStraggler"]
+    over = msgspec.structs.replace(first, ended_at=gang.clock.now())
+    await gang.train_with_late_gpus(2 * EVERY, over, second)
 
-    assert gang.reasons == ["GangStraggler"] * 2
-    assert sorted(each.gpu for each in await gang.record()) == [PCI, "0000:af:00.0"]
+    assert gang.reasons == ["GangStraggler", "GangStragglerOver", "GangStraggler"]
+    assert gang.reported[1][1] == f"the GPU {PCI} of rank 5 keeps up with the others again, after 1 minute"
+    assert [each.gpu for each in await gang.record()] == [PCI, "0000:af:00.0"]
+
+
+async def test_late_gpus_of_more_than_a_quarter_of_the_nodes_are_not_reported() -> None:
+    gang = await a_gang_that_trains()
+    late = a_late_gpu(gang)
+    await gang.train_with_late_gpus(5 * EVERY, late, ranks=(3, 4, 5))
+
+    assert gang.reported == []
+
+
+@pytest.mark.parametrize("state", [MemberState.SILENT, None], ids=["they are silent", "they do not answer"])
+async def test_gpus_of_which_nothing_new_is_known_end_no_late_one(state: MemberState | None) -> None:
+    gang = await a_gang_that_trains()
+    late = a_late_gpu(gang)
+    await gang.train_with_late_gpus(2 * EVERY, late)
+    await gang.train_with_late_gpus(timedelta(minutes=20), late, state=state)
+    await gang.train_with_late_gpus(2 * EVERY, late)
+
+    assert gang.reasons == ["GangStraggler"]
+
+
+async def test_one_that_its_agent_lists_no_more_is_said_to_be_no_longer_seen() -> None:
+    """An agent that begins anew does not know how much its GPUs usually wait."""
+    gang = await a_gang_that_trains()
+    await gang.train_with_late_gpus(2 * EVERY, a_late_gpu(gang))
+    await gang.train_with_late_gpus(timedelta(minutes=20))
+
+    [_, (_, message)] = gang.reported
+    assert f"the GPU {PCI} of rank 5 is no longer seen to be slow, for its agent began anew, after" in message
+    assert [each.was_lost for each in await gang.record()] == [True]
 
 
 async def test_a_node_whose_gpus_wait_for_their_host_is_reported_once_whichever_controller_leads() -> None:

@@ -15,7 +15,7 @@ from healthd.core.api.health import (
     MOST_WINDOWS,
     GpuClock,
     GpuClocks,
-    IdleGpu,
+    HostBoundGpu,
     MemberState,
     PodSlowRank,
     PodWork,
@@ -241,10 +241,10 @@ def test_a_rank_that_became_slow_is_written_within_seconds_and_so_is_its_end() -
 
 
 def test_a_gpu_that_others_wait_for_is_written_within_seconds_and_so_is_its_end() -> None:
-    late = IdleGpu(pci="0000:3b:00.0", since=START, slower=0.1, idle=0.11, peers_idle=0.02, confidence=0.75)
+    late = HostBoundGpu(pci="0000:3b:00.0", since=START, slower=0.1, idle=0.11, peers_idle=0.02, confidence=0.75)
 
-    def known(*gpus: IdleGpu) -> NodeHealthStatus:
-        return replace(STORED, rhythms=[replace(rhythm(uid=GPUS), idle_gpus=list(gpus))])
+    def known(*gpus: HostBoundGpu) -> NodeHealthStatus:
+        return replace(STORED, rhythms=[replace(rhythm(uid=GPUS), host_bound_gpus=list(gpus))])
 
     assert write_at(known(), known(late), written=START) == START + SLOW_RANKS_AFTER
     assert write_at(known(late), known(replace(late, ended_at=START)), written=START) == START + SLOW_RANKS_AFTER

@@ -121,15 +121,19 @@ def test_ranks_that_are_just_started_are_all_found_within_seconds(node: Node) ->
     assert sorted(node.read()) == [8, 9, 10]
 
 
-def test_looks_get_rare(node: Node) -> None:
-    node.read()
-    for _ in range(10):
-        node.now += LOOK_AGAIN_S
-        node.read()
-    node.runs(22, parent=10, number="10", cpu=50, ran=7.0)
-    node.now += LOOK_AGAIN_S - 1
+def test_each_pause_between_looks_is_twice_as_long_up_to_a_minute(node: Node) -> None:
+    looked_at, pids = list[float](), iter(range(50, 100))
+    found = len(node.read())
+    for _ in range(250):
+        node.now += 1.0
+        if len(now := node.read()) > found:
+            looked_at.append(node.now)
+            found = len(now)
+        pid = next(pids) if len(list(node.proc.iterdir())) == found + 1 else None
+        if pid is not None:  # one more, which the next look finds
+            node.runs(pid, parent=10, number=str(pid), cpu=50, ran=7.0)
 
-    assert sorted(node.read()) == [8, 9]
+    assert looked_at == [2, 6, 14, 30, 62, 122, 182, 242]
 
 
 def test_a_rank_is_not_the_shell_around_it_which_began_first(node: Node) -> None:
@@ -140,6 +144,15 @@ def test_a_rank_is_not_the_shell_around_it_which_began_first(node: Node) -> None
     node.now += LOOK_AGAIN_S
 
     assert node.read()[10][0] == 32
+
+
+def test_a_rank_that_hardly_works_changes_no_other(node: Node) -> None:
+    node.runs(22, parent=10, number="10", cpu=1, ran=0.1)
+    node.read()
+    node.runs(31, parent=21, number="9", cpu=500, ran=99.0)  # a loader that is far busier
+    node.now += LOOK_AGAIN_S
+
+    assert {number: pid for number, (pid, _, _) in node.read().items()} == {8: 20, 9: 21, 10: 22}
 
 
 def test_a_rank_that_has_worked_stays_the_process_that_it_is(node: Node) -> None:

@@ -51,9 +51,11 @@ class CommonWindows(Generic[W]):
 
     def next(self, now: datetime) -> CommonWindow[W] | None:
         """The next window that is known of all. None: there is none yet."""
-        first = max(min(known, default=0) for known in self._known.values())
+        if not all(self._known.values()):
+            return None
+        first = max(min(known) for known in self._known.values())
         self._next = max(self._next or first, self._oldest(now))  # whatever an agent says of long ago
-        while first and (end := end_of(self._next, self._seconds)) <= now:
+        while (end := end_of(self._next, self._seconds)) <= now:
             number, age = self._next, now - end
             windows = {rank: known[number] for rank, known in self._known.items() if number in known}
             if len(windows) < len(self._known) and age < KNOWN_FOR:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from healthd.core.api.health import MOST_SLOW_RANKS, PodSlowRank
+from healthd.core.api.health import PodSlowRank
 from healthd.core.hang.straggler import Straggler
+from healthd.core.hang.work.listed import Listed
 from healthd.core.hang.work.rank_time import RankTime
 from healthd.core.hang.work.slow_ranks import SlowRanks
 from healthd.core.hang.work.work_share import SHORTEST, ShareWindow, WorkShare
@@ -35,7 +36,7 @@ class PodRanks:
         """When the times were read last, and what was read."""
         self._compared: Sequence[RankTime] = ()
         """The ranks that are compared, by place."""
-        self._slow: list[PodSlowRank] = []
+        self._slow = Listed[PodSlowRank]()
 
     @property
     def count(self) -> int:
@@ -45,7 +46,7 @@ class PodRanks:
     @property
     def slow(self) -> Sequence[PodSlowRank]:
         """Those that were slow last, also such as no longer are."""
-        return self._slow
+        return self._slow.newest
 
     def is_due(self, period: float, at: datetime) -> bool:
         """Whether the times of the ranks are to be read, of which a step takes *period* seconds."""
@@ -56,6 +57,7 @@ class PodRanks:
 
     def observe(self, times: Sequence[RankTime], period: float, at: datetime) -> None:
         """Take what was read when it was due. Empty: nothing is known now, which ends nothing."""
+        self._slow.forget_ended(at)
         times = sorted(times, key=lambda each: each.number)
         before, self._read = self._read, (at, times)
         if not times:
@@ -71,9 +73,8 @@ class PodRanks:
 
     def _note(self, changes: Sequence[Straggler]) -> None:
         for change in changes:
-            slow = _slow_rank(change, self._compared[int(change.rank)])
-            others = [each for each in self._slow if (each.pid, each.since) != (slow.pid, slow.since)]
-            self._slow = [*others, slow][-MOST_SLOW_RANKS:]
+            rank = self._compared[int(change.rank)]
+            self._slow.note(rank.pid, _slow_rank(change, rank))
 
 
 def _length(period: float) -> timedelta:

@@ -14,27 +14,30 @@ from operator import attrgetter
 import msgspec
 
 from healthd.core.hang.straggler import Straggler
-from healthd.core.hang.work.stragglers import AT_MOST, StragglerDetector
+from healthd.core.hang.work.host_bound_gpus import HostBoundGpus
+from healthd.core.hang.work.stragglers import AT_MOST, CONFIRMED, StragglerDetector
 from healthd.core.hang.work.work_share import ShareWindow
-
-CONFIRMED = 0.6
-"""So much of the usual distance from the noise is enough for a rank whose peers compute less than before."""
 
 
 class SlowRanks:
-    """One gang, whose shares are those of main threads."""
+    """One gang, by the shares of main threads, and of the GPUs of its ranks where they have some."""
 
     def __init__(self) -> None:
         parts = (None, attrgetter("ran"), attrgetter("own_waits"))
-        self._detectors = [StragglerDetector(part=part, confirmed=CONFIRMED) for part in parts]
+        self._detectors = [StragglerDetector(part=part, confirmed_factor=CONFIRMED) for part in parts]
+        self._gpus = HostBoundGpus()
         self._present: dict[str, Straggler] = {}
         """By rank, as each was first reported."""
         self._kept_up: dict[str, datetime] = {}
         """By rank: since when the last part that showed it to be slow shows it no more."""
 
-    def add(self, window: ShareWindow) -> list[Straggler]:
-        """Returns what changes: those that begin to be slow, and with `ended_at` those that no longer are."""
+    def add(self, window: ShareWindow, of_gpus: ShareWindow | None = None) -> list[Straggler]:
+        """
+        *of_gpus*: what the GPUs did in a window that ends now. Returns what changes: those that begin to be slow, and
+        with `ended_at` those that no longer are.
+        """
         changes = [change for detector in self._detectors for change in detector.add(window)]
+        changes += self._gpus.add(of_gpus) if of_gpus is not None else []
         begun = [each for each in changes if each.ended_at is None]
         for each in changes:
             if each.ended_at is not None:
@@ -51,12 +54,14 @@ class SlowRanks:
         """Forget all: the ranks were stopped. Returns those that were slow, as ended."""
         for detector in self._detectors:
             detector.restart(at)
+        self._gpus.restart(at)
         self._kept_up.clear()
         return self._over(at, was_stopped=True)
 
     def _over(self, at: datetime, *, was_stopped: bool) -> list[Straggler]:
         """Those that no part shows to be slow any more."""
         slow = {each.rank for detector in self._detectors for each in detector.present}
+        slow |= {each.rank for each in self._gpus.present}
         over: Sequence[str] = [rank for rank in self._present if rank not in slow]
         ended = (self._present.pop(rank) for rank in over)
         return [

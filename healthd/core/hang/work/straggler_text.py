@@ -81,6 +81,15 @@ def straggler_lines(stragglers: Sequence[Straggler]) -> list[str]:
     return [f"{sentence_of(each)}; {_times(each)}" for each in stragglers]
 
 
+def over_of(straggler: Straggler, ended_at: datetime) -> str:
+    """That it is over, and for how long it was slow."""
+    how = "was stopped with the others" if straggler.was_stopped else "keeps up with the others again"
+    how = "is no longer seen to be slow, for its agent began anew" if straggler.was_lost else how
+    how = "was slow until its gang hung" if straggler.hung else how
+    of = f"the GPU {straggler.gpu} of " if straggler.gpu else ""
+    return printable(f"{of}rank {straggler.rank} {how}, after {minutes(straggler.since, ended_at)}")
+
+
 def effect_of(straggler: Straggler) -> str:
     """What it does to its gang, in a few words. By the clock of a GPU only the most is known."""
     rank, slower = printable(straggler.rank), f"{straggler.slower:.0%} slower"
@@ -168,4 +177,6 @@ def _times(straggler: Straggler) -> str:
 def _end(straggler: Straggler) -> str:
     if straggler.hung:
         return "then no rank worked any more, until all were stopped"
+    if straggler.was_lost:
+        return "then its agent began anew, and did not see it again"
     return "until the ranks were stopped" if straggler.was_stopped else "then it kept up again"

@@ -81,6 +81,8 @@ AT_MOST = 4
 """One member in so many may be a straggler. More of them have another part in the job."""
 SHOWN = 0.5
 """Of what one part of the work shows: so much more a member has to work in all, for the others to wait for it."""
+CONFIRMED = 0.6
+"""A `confirmed_factor` for main threads and GPUs, of which it is known how much they compute."""
 SLOWED = 0.5
 """Of its excess: so much less than before its peers compute, where their steps take longer because of it."""
 
@@ -143,9 +145,10 @@ class StragglerDetector:
     One gang. Members are compared in the windows that all of them have.
 
     *from_start*: a member that has been slow since its shares are known is named, too. *part*: members are compared by
-    this part of their work alone, and one that does more of it is named where it works more in all. *confirmed*: this
-    part of the usual distance from the noise is enough for a member whose peers compute less than before.
-    *only_confirmed*: no other member is named.
+    this part of their work alone, and one that does more of it is named where it works more in all. *confirmed_factor*:
+    this part of the usual distance from the noise is enough for a member whose peers compute less than before.
+    *only_confirmed*: no other member is named, nor one that usually does more of that part than its peers; and all but
+    a few of these have to compute less.
     """
 
     def __init__(
@@ -153,12 +156,12 @@ class StragglerDetector:
         *,
         from_start: bool = True,
         part: Part | None = None,
-        confirmed: float = 1.0,
+        confirmed_factor: float = 1.0,
         only_confirmed: bool = False,
     ) -> None:
         self._names_from_start = from_start
         self._part = part
-        self._confirmed = confirmed
+        self._confirmed_factor = confirmed_factor
         self._only_confirmed = only_confirmed
         self._members: dict[str, ComparedMember] = {}
         self._windows: deque[ShareWindow] = deque(maxlen=MOST_WINDOWS)
@@ -204,7 +207,8 @@ class StragglerDetector:
         if stepping < PAUSED:
             return changes
         self._windows.append(window)
-        while len(self._windows) > LONG.windows(self._seconds)[0]:
+        before = LEAST_WINDOWS if self._only_confirmed else 0  # without these nothing is confirmed
+        while len(self._windows) > LONG.windows(self._seconds)[0] + before:
             self._windows.popleft()  # of thousands of members many windows would be much memory
         self._learn_noise(present)
         for rank, excess in present.items():
@@ -320,7 +324,7 @@ class StragglerDetector:
         member, span, blocks = self._members[rank], newest.span, newest.blocks
         usual = max(0.0, member.usual_before(blocks) if span is LONG else member.short_usual(blocks))
         rise = rise_of(newest.excesses, usual, newest.pause)
-        if not rise.is_lasting(LEAST):
+        if not rise.is_lasting(LEAST) or self._is_usual(usual):
             return None
         spread = self._spread(member, span, blocks)
         if span is not LONG:
@@ -333,6 +337,10 @@ class StragglerDetector:
             return None
         confidence = 0.6 if self._is_few() else 0.9
         return _Case(rise.middle, usual, from_start=False, confidence=confidence)
+
+    def _is_usual(self, usual: float) -> bool:
+        """Whether it does more of that part in any case. Then still more of it does not say whom others wait for."""
+        return self._only_confirmed and usual > LOW
 
     def _spread(self, member: ComparedMember, span: Span, blocks: int) -> float:
         """One that usually works less than its peers must be slower than they are, so what it does counts as much."""
@@ -348,20 +356,24 @@ class StragglerDetector:
 
     def _strictness(self, rank: str, is_confirmed: bool) -> float:
         """How far from the noise it has to be, as a part of what is usual. For rank 0 the others wait in any case."""
-        return self._confirmed if is_confirmed and rank != FIRST else 1.0
+        return self._confirmed_factor if is_confirmed and rank != FIRST else 1.0
 
     def _have_peers_slowed(self, rank: str, newest: Sequence[ShareWindow], rise: float) -> bool:
         """Whether the peers of *rank* show that they wait for it: they compute less than before."""
         return self._peers_slowed(rank, newest) >= SLOWED * rise
 
     def _peers_slowed(self, rank: str, newest: Sequence[ShareWindow]) -> float:
-        """By what part the median peer of *rank* computes less in the *newest* windows than before them."""
+        """
+        By what part the median peer of *rank* computes less in the *newest* windows than before them; all but a quarter
+        of the peers, where nothing else shows that these wait.
+        """
         before = [window for window in self._windows if window.end <= newest[0].begin]
         if len(before) < LEAST_WINDOWS:
             return 0.0
         peers = [name for name in islice(newest[-1].shares, POOLED) if name != rank]
         usual = ((name, fmean(window.shares[name].ran for window in before)) for name in peers)
-        return median([1 - fmean(w.shares[name].ran for w in newest) / ran if ran else 0.0 for name, ran in usual])
+        less = sorted(1 - fmean(w.shares[name].ran for w in newest) / ran if ran else 0.0 for name, ran in usual)
+        return less[len(less) // 4] if self._only_confirmed else median(less)
 
     def _age_pooled(self) -> None:
         """What is pooled is worked out anew when a further block may be over."""
@@ -381,7 +393,7 @@ class StragglerDetector:
     def _newly(self, rank: str, newest: _Newest, usual: float) -> _Case | None:
         """It changed more than its peers."""
         rise = rise_of(newest.excesses, usual, newest.pause)
-        if not rise.is_lasting(LEAST_OF_FIRST if rank == FIRST else LEAST_FROM_START):
+        if not rise.is_lasting(LEAST_OF_FIRST if rank == FIRST else LEAST_FROM_START) or self._is_usual(usual):
             return None
         is_confirmed = self._have_peers_slowed(rank, newest.windows, rise.beside)
         if not is_confirmed and (self._only_confirmed or self._is_few()):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from math import isnan
 from typing import NamedTuple
 
 from healthd.core.hang.samples import SampleRing
@@ -22,16 +23,20 @@ SAMPLED = 0.8
 
 
 class WorkShare(NamedTuple):
-    """What the main thread of one member did, as shares of the time from 0 to 1. The rest is waiting."""
+    """
+    What the main thread of one member did, as shares of the time from 0 to 1. The rest is waiting. Of GPUs `ran` and
+    `own_waits` alone are known (`of_gpus`).
+    """
 
     ran: float
-    """It had a processor."""
+    """It had a processor; the memory of its GPUs was used."""
     starved: float = 0.0
     """It was ready to run and had no processor."""
     stalled: float = 0.0
     """It waited for a disk or a file system. Known of pods alone."""
     own_waits: float = 0.0
-    """It slept by itself, or waited for a file or another process of its own. Known of main threads alone."""
+    """It slept by itself, or waited for a file or another process of its own; its GPUs ran no kernel, and so waited for
+    their host."""
     stopped: float = 0.0
     """Its process was stopped. That looks as an own wait does, and is a part of these: it only says why."""
 
@@ -59,11 +64,10 @@ def of_main_thread(ring: SampleRing, count: int) -> WorkShare | None:
 def of_gpus(ring: SampleRing, count: int) -> WorkShare | None:
     """
     By the newest *count* samples: `ran` is the part of the time in which the memory of the GPUs was used, and
-    `own_waits` that in which they ran no kernel, so they waited for their host. None: they ran none at all, or it is
-    not known.
+    `own_waits` that in which they ran no kernel, so they waited for their host. None: it is not known.
     """
     memory, kernels = _mean(ring, "gpu", count), _mean(ring, "kernels", count)
-    return WorkShare(min(1.0, memory), own_waits=max(0.0, 1.0 - kernels)) if kernels > 0 else None
+    return None if isnan(memory + kernels) else WorkShare(min(1.0, memory), own_waits=max(0.0, 1.0 - kernels))
 
 
 class ShareWindows:

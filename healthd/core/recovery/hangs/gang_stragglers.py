@@ -21,7 +21,8 @@ from healthd.core.config.gangs import HangPolicy, SilenceMode, StragglerMode
 from healthd.core.hang.straggler import LARGEST_AMOUNT, Straggler
 from healthd.core.hang.work.common_windows import AHEAD, KNOWN_FOR
 from healthd.core.hang.work.gang_work import RankWork
-from healthd.core.hang.work.idle_nodes import RankGpus
+from healthd.core.hang.work.host_bound_nodes import RankGpus
+from healthd.core.hang.work.slow_in_pods import Source
 from healthd.core.hang.work.straggler_text import pod_reason, rank_reason
 from healthd.core.recovery.gang import GangView, Root, RootOutcome
 from healthd.core.recovery.hangs.gang_silence import is_whole, mode_of, ranks
@@ -94,20 +95,21 @@ def _since(began: datetime, work: GpuWork) -> GpuWork | None:
     return replace(work, memory=work.memory[-count:], idle=work.idle[-count:]) if count > 0 else None
 
 
-def slow_in_pods_of(view: GangView, now: datetime) -> Mapping[str, Sequence[Straggler]]:
-    """What is published of ranks and GPUs that the others of their pod wait for, by its name. Not of unknown pods."""
-    root = view.root
+def slow_in_pods_of(view: GangView, now: datetime) -> Mapping[Source, Sequence[Straggler]]:
+    """What is published of ranks and GPUs that the others of their pod wait for. What is not known is left out."""
+    root, found = view.root, dict[Source, Sequence[Straggler]]()
     if root is None or not is_whole(view, root):
-        return {}
-    reports = [(pod, report_of(pod, view, now), gpus_of(pod, view, now)) for pod in ranks(view)]
-    return {
-        pod.metadata.name: [*_slow_in(pod, report), *_late_in(pod, report, gpus, name_of(pod, root))]
-        for pod, report, gpus in reports
-        if report is not None
-    }
+        return found
+    for pod in ranks(view):
+        name, report, gpus = pod.metadata.name, report_of(pod, view, now), gpus_of(pod, view, now)
+        if report is not None:
+            found[Source(name)] = _slow_in(pod, report, now)
+        if report is not None and gpus is not None:
+            found[Source(name, of_gpus=True)] = _late_in(pod, report, gpus, name_of(pod, root), now)
+    return found
 
 
-def _late_in(pod: Pod, report: PodReport, gpus: PodRhythm | None, rank: str) -> list[Straggler]:
+def _late_in(pod: Pod, report: PodReport, gpus: PodRhythm, rank: str, now: datetime) -> list[Straggler]:
     return [
         Straggler(
             rank=rank,
@@ -126,13 +128,13 @@ def _late_in(pod: Pod, report: PodReport, gpus: PodRhythm | None, rank: str) -> 
             peers_starved=0.0,
             confidence=late.confidence,
         )
-        for late in (gpus.idle_gpus if gpus is not None else ())
-        if late.since >= began(pod) and late.idle > 0
+        for late in gpus.host_bound_gpus
+        if began(pod) <= late.since <= now and late.idle > 0
     ]
 
 
-def _slow_in(pod: Pod, report: PodReport) -> list[Straggler]:
-    """What an agent says of an earlier life of the pod is not about its ranks."""
+def _slow_in(pod: Pod, report: PodReport, now: datetime) -> list[Straggler]:
+    """Not what an agent says of an earlier life of the pod, nor of a time that is yet to come: its clock is ahead."""
     return [
         Straggler(
             rank=str(slow.rank),
@@ -153,7 +155,7 @@ def _slow_in(pod: Pod, report: PodReport) -> list[Straggler]:
             confidence=slow.confidence,
         )
         for slow in report.rhythm.slow_ranks
-        if slow.since >= began(pod)
+        if began(pod) <= slow.since <= now
     ]
 
 

@@ -48,11 +48,11 @@ def to_swap_for(view: GangView, seen: Sequence[Straggler], policy: HangPolicy, n
         return ()
     if straggler_mode_of(root, policy) is not StragglerMode.SWAP or len({each.node for each in seen}) > 1:
         return ()
-    recorded = {(each.rank, each.since) for each in open_stragglers(root, now)}
+    recorded = {each.identity for each in open_stragglers(root, now)}
     pods = {index_of(pod, root): pod for pod in ranks(view)}
     pods.pop("", None)  # what has no index cannot be known again on its next node
     good = all(
-        (each.rank, each.since) in recorded
+        each.identity in recorded
         and _is_certain(each)
         and _is_of(each, pods.get(each.rank))
         and _other_node(each, root) is None
@@ -76,9 +76,8 @@ def _is_of(straggler: Straggler, pod: Pod | None) -> bool:
 
 def _other_node(straggler: Straggler, root: Root) -> str | None:
     """Another node, maybe an unknown one, on which the same rank was slow by the record of the gang. None: none."""
-    same = (
-        each for each in root.stragglers if each.rank == straggler.rank and not each.is_only_reported
-    )  # a rank that is a pod
+    # Of a rank within a pod the number is another one, and a host that comes late is only reported.
+    same = (each for each in root.stragglers if each.rank == straggler.rank and not each.is_only_reported)
     return next((each.node for each in same if each.node != straggler.node), None)
 
 

@@ -79,8 +79,9 @@ def test_the_share_of_gpus_is_the_use_of_their_memory_and_the_time_without_a_ker
     assert share == pytest.approx(WorkShare(0.4, own_waits=0.1), abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "usage", [Usage(cpu=1.0, ran=1.0), Usage(gpu=nan, kernels=nan)], ids=["there is none", "it does not answer"]
-)
-def test_gpus_that_run_no_kernel_at_all_have_no_share(usage: Usage) -> None:
-    assert of_gpus(ring_of(usage), 5) is None
+def test_gpus_that_run_no_kernel_at_all_only_wait_for_their_host() -> None:
+    assert of_gpus(ring_of(Usage(cpu=1.0, ran=1.0)), 5) == WorkShare(0.0, own_waits=1.0)
+
+
+def test_gpus_that_do_not_answer_have_no_share() -> None:
+    assert of_gpus(ring_of(Usage(gpu=nan, kernels=nan)), 5) is None

@@ -10,7 +10,7 @@ import pytest
 
 from healthd.core.hang.gpus import GpuRhythms, GpuUse, GpuUses
 from healthd.core.hang.straggler import Straggler
-from healthd.core.hang.work.idle_gpus import IdleGpus, NodeIdleGpus
+from healthd.core.hang.work.host_bound_gpus import HostBoundGpus, HostBoundGpusOfNode
 from healthd.core.hang.work.straggler_text import effect_of, sentence_of
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 from tests.fakes import START
@@ -32,11 +32,11 @@ def is_late(by: float = LATE) -> WorkShare:
 
 
 class Gang:
-    """Eight GPUs, half an hour after the start."""
+    """Eight GPUs, half an hour after the start, or so many *minutes*."""
 
-    def __init__(self) -> None:
-        self.gpus, self.now, self.dice = IdleGpus(), START, random.Random(3)
-        assert self.train(30 * MINUTE) == []
+    def __init__(self, length: timedelta = LENGTH, minutes: int = 30) -> None:
+        self.gpus, self.now, self.dice, self.length = HostBoundGpus(), START, random.Random(3), length
+        assert self.train(minutes * MINUTE) == []
 
     def train(
         self, time: timedelta, odd: Mapping[int, WorkShare] | None = None, others: WorkShare = TRAINS
@@ -45,8 +45,8 @@ class Gang:
         end, found = self.now + time, list[Straggler]()
         while self.now < end:
             shares = {str(number): self._noisy((odd or {}).get(number, others)) for number in range(8)}
-            found += self.gpus.add(ShareWindow(self.now, self.now + LENGTH, shares))
-            self.now += LENGTH
+            found += self.gpus.add(ShareWindow(self.now, self.now + self.length, shares))
+            self.now += self.length
         return found
 
     def _noisy(self, share: WorkShare) -> WorkShare:
@@ -90,13 +90,44 @@ def test_a_gpu_that_is_done_early_and_waits_without_a_kernel_holds_up_nothing() 
     assert Gang().train(20 * MINUTE, {5: early}) == []
 
 
+def test_a_gpu_that_usually_waits_without_a_kernel_is_not_named_when_another_node_slows_all() -> None:
+    """It is done early in each step. When steps get longer, it waits for longer, and no other of its node does."""
+    early = WorkShare(0.85 * TRAINS.ran, own_waits=TRAINS.own_waits + 0.15)
+    gang = Gang()
+    assert gang.train(60 * MINUTE, {5: early}) == []
+
+    slowed = WorkShare(early.ran / 1.2, own_waits=1 - (1 - early.own_waits) / 1.2)
+    assert gang.train(20 * MINUTE, {5: slowed}, waits_for_late(0.2)) == []
+
+
+def test_a_gpu_is_not_named_where_many_of_its_peers_work_as_before() -> None:
+    """They are of other jobs, of which two do less by chance."""
+    others = dict.fromkeys((0, 1, 2), TRAINS)
+
+    assert Gang().train(20 * MINUTE, {**others, 5: is_late()}, waits_for_late()) == []
+
+
+def test_the_first_one_is_named_too_where_steps_are_long() -> None:
+    gang = Gang(length=timedelta(seconds=15))
+    found = gang.train(15 * MINUTE, {0: is_late(0.3)}, waits_for_late(0.3))
+
+    assert [each.rank for each in found] == ["0"]
+
+
+@pytest.mark.parametrize(("rank", "named"), [(0, []), (5, ["5"])])
+def test_the_first_one_has_to_wait_for_longer_than_others_soon_after_the_start(rank: int, named: list[str]) -> None:
+    found = Gang(minutes=8).train(3 * MINUTE, {rank: is_late(0.09)}, waits_for_late(0.09))
+
+    assert [each.rank for each in found] == named
+
+
 def test_gpus_that_all_wait_for_their_hosts_are_not_late() -> None:
     assert Gang().train(20 * MINUTE, others=is_late(0.3)) == []
 
 
 def test_a_gpu_that_has_always_waited_for_its_host_is_not_named() -> None:
     gang = Gang()
-    gang.gpus = IdleGpus()
+    gang.gpus = HostBoundGpus()
 
     assert gang.train(30 * MINUTE, {5: is_late()}, waits_for_late()) == []
 
@@ -120,7 +151,7 @@ class Node:
 
     def __init__(self, *pcis: str) -> None:
         self.sums = {pci: GpuUse(0.0, 0.0, 6e10) for pci in pcis}
-        self.rhythms, self.idle, self.now, self.dice = GpuRhythms(), NodeIdleGpus(), START, random.Random(5)
+        self.rhythms, self.compares, self.now, self.dice = GpuRhythms(), HostBoundGpusOfNode(), START, random.Random(5)
 
     def train(self, seconds: int, late: str = "", by: float = LATE) -> None:
         for second in range(seconds):
@@ -133,7 +164,7 @@ class Node:
 
     def see(self, at: datetime) -> None:
         self.rhythms.observe(GpuUses(at, dict(self.sums)))
-        self.idle.observe(self.rhythms.gang, at)
+        self.compares.observe(self.rhythms.gang, at)
 
 
 PCIS = [f"0000:{number:02x}:00.0" for number in range(0x3B, 0x43)]
@@ -142,14 +173,14 @@ PCIS = [f"0000:{number:02x}:00.0" for number in range(0x3B, 0x43)]
 def test_a_node_lists_the_address_of_a_late_gpu_and_its_end() -> None:
     node = Node(*PCIS)
     node.train(1200)
-    assert node.idle.listed == []
+    assert node.compares.listed == []
     node.train(120, late=PCIS[3])
-    (late,) = node.idle.listed
+    (late,) = node.compares.listed
     assert (late.pci, late.ended_at) == (PCIS[3], None)
     assert late.idle == pytest.approx(0.11, abs=0.015)
 
     node.train(180)
-    (over,) = node.idle.listed
+    (over,) = node.compares.listed
     assert (over.pci, over.since, over.ended_at is not None) == (PCIS[3], late.since, True)
 
 
@@ -159,12 +190,24 @@ def test_the_gpus_of_the_next_job_are_compared_anew() -> None:
     node.train(120, late=PCIS[3])
     node.sums = {pci: sums._replace(held=0.0) for pci, sums in node.sums.items()}
     node.see(node.now + timedelta(seconds=1))
-    (over,) = node.idle.listed
+    (over,) = node.compares.listed
     assert (over.pci, over.ended_at) == (PCIS[3], node.now + timedelta(seconds=1))
 
     node.sums = {pci: sums._replace(held=6e10) for pci, sums in node.sums.items()}
     node.train(600, late=PCIS[3])  # it has been so since that job began
-    assert node.idle.listed == [over]
+    assert node.compares.listed == [over]
+
+
+def test_after_a_gpu_is_lost_the_others_are_compared_anew() -> None:
+    node = Node(*PCIS)
+    node.train(1200)
+    node.train(120, late=PCIS[3])
+    del node.sums[PCIS[7]]
+    node.rhythms = GpuRhythms()  # as after a restart of the driver
+    node.train(600, late=PCIS[3])
+
+    (over,) = node.compares.listed
+    assert (over.pci, over.ended_at is not None) == (PCIS[3], True)
 
 
 def test_a_node_with_one_gpu_has_none_that_is_late() -> None:
@@ -172,7 +215,7 @@ def test_a_node_with_one_gpu_has_none_that_is_late() -> None:
     node.train(1200)
     node.train(300, late=PCIS[0])
 
-    assert node.idle.listed == []
+    assert node.compares.listed == []
 
 
 def test_gpus_that_do_not_answer_for_a_moment_are_not_late() -> None:
@@ -185,4 +228,4 @@ def test_gpus_that_do_not_answer_for_a_moment_are_not_late() -> None:
         node.sums = {**node.sums, PCIS[2]: sums[PCIS[2]]}
         node.train(3)
 
-    assert node.idle.listed == []
+    assert node.compares.listed == []

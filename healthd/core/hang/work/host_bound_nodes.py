@@ -2,7 +2,7 @@
 One gang on Kubernetes: on which of its nodes all GPUs wait for their host, while those of the others wait for these in
 a kernel. By the windows that agents publish of the GPUs of their nodes (`gpu_windows`). Pure.
 
-One GPU of several is seen by the agent of its node (`idle_gpus`), and moves no median.
+One GPU of several is seen by the agent of its node (`host_bound_gpus`), and moves no median.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.common_windows import AHEAD, CommonWindows
 from healthd.core.hang.work.excesses import excesses
 from healthd.core.hang.work.gpu_windows import by_number
-from healthd.core.hang.work.idle_gpus import IdleGpus
+from healthd.core.hang.work.host_bound_gpus import HostBoundGpus
 from healthd.core.hang.work.pauses import PAUSED_IN_PART, UsualWork
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 
@@ -36,7 +36,7 @@ class RankGpus(NamedTuple):
     work: GpuWork
 
 
-class IdleNodes:
+class HostBoundNodes:
     """
     One gang, as long as it has the same pods and windows of the same length. *ranks*: its GPUs by rank, the first one
     first: that rank may evaluate and save for all.
@@ -47,7 +47,7 @@ class IdleNodes:
         self._pods = {name: each.pod for name, each in ranks.items()}
         self._seconds = _length(ranks)
         self._common = CommonWindows[WorkShare](ranks, self._seconds)
-        self._gpus = IdleGpus()
+        self._gpus = HostBoundGpus()
         self._usual_work = UsualWork()
         self._taken: dict[str, GpuWork] = {}
         self._observed_at: datetime | None = None

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from healthd.core.api.health import MOST_WINDOWS, GpuWork
 from healthd.core.hang.straggler import ShownBy, Straggler
-from healthd.core.hang.work.idle_nodes import IdleNodes, RankGpus
+from healthd.core.hang.work.host_bound_nodes import HostBoundNodes, RankGpus
 from healthd.core.hang.work.work_share import WorkShare
 from healthd.core.node.reporting import WORK_AFTER
 from tests.fakes import START
@@ -30,7 +30,7 @@ class Gang:
         self.now, self.dice, self.number = START, random.Random(4), 0
         self.windows: dict[str, list[WorkShare]] = {f"rank-{number}": [] for number in range(nodes)}
         self.published: dict[str, RankGpus] = {}
-        self.nodes: IdleNodes | None = None
+        self.nodes: HostBoundNodes | None = None
         assert self.train(minutes * MINUTE) == []
 
     def train(
@@ -52,13 +52,13 @@ class Gang:
 
     def compare(self) -> list[Straggler]:
         if self.nodes is None or not self.nodes.is_of(self.published):
-            self.nodes = IdleNodes(self.published)
+            self.nodes = HostBoundNodes(self.published)
         return self.nodes.observe(self.published, self.now)
 
     def lead(self) -> None:
         """Another controller leads, and takes over what is on record."""
         assert self.nodes
-        present, self.nodes = self.nodes.present, IdleNodes(self.published)
+        present, self.nodes = self.nodes.present, HostBoundNodes(self.published)
         for each in present:
             self.nodes.adopt(each)
 
@@ -73,7 +73,7 @@ def test_a_node_whose_gpus_all_begin_to_wait_for_their_host_is_named() -> None:
     gang = Gang()
     (late,) = gang.train(7 * MINUTE, LATE, WAITS)
 
-    assert (late.rank, late.shown_by, late.is_only_reported) == ("rank-5", ShownBy.IDLE_GPUS, True)
+    assert (late.rank, late.shown_by, late.is_only_reported) == ("rank-5", ShownBy.HOST_BOUND, True)
     assert late.idle - late.peers_idle == pytest.approx(0.1, abs=0.01)
     assert late.since == START + 30 * MINUTE
 

@@ -16,11 +16,11 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from healthd.core.api.health import MOST_SLOW_RANKS, IdleGpu
+from healthd.core.api.health import HostBoundGpu
 from healthd.core.hang.silence import GangRhythm
 from healthd.core.hang.straggler import Straggler
-from healthd.core.hang.work.slow_ranks import CONFIRMED
-from healthd.core.hang.work.stragglers import StragglerDetector
+from healthd.core.hang.work.listed import Listed
+from healthd.core.hang.work.stragglers import CONFIRMED, StragglerDetector
 from healthd.core.hang.work.work_share import ShareWindow, ShareWindows, of_gpus
 
 SURE = 0.75
@@ -29,16 +29,26 @@ DIGITS = 4
 """Of what is published."""
 
 
-class IdleGpus:
+class HostBoundGpus:
     """The members of one gang, of which `0` is the first, by shares that are those `of_gpus`."""
 
     def __init__(self) -> None:
         self._detector = StragglerDetector(
-            from_start=False, part=attrgetter("own_waits"), confirmed=CONFIRMED, only_confirmed=True
+            from_start=False, part=attrgetter("own_waits"), confirmed_factor=CONFIRMED, only_confirmed=True
         )
 
+    @property
+    def present(self) -> list[Straggler]:
+        """Those that are slow now."""
+        return [_of_gpu(each) for each in self._detector.present]
+
     def add(self, window: ShareWindow) -> list[Straggler]:
-        """Returns what changes: those that begin to be slow, and with `ended_at` those that no longer are."""
+        """
+        Returns what changes: those that begin to be slow, and with `ended_at` those that no longer are. Where no GPU
+        ran a kernel, or there is none, nothing is learned.
+        """
+        if all(share.own_waits == 1.0 for share in window.shares.values()):
+            return []
         return [_of_gpu(each) for each in self._detector.add(window)]
 
     def restart(self, at: datetime) -> list[Straggler]:
@@ -46,27 +56,28 @@ class IdleGpus:
         return [_of_gpu(each) for each in self._detector.restart(at)]
 
 
-class NodeIdleGpus:
+class HostBoundGpusOfNode:
     """
     The GPUs of one node by their addresses, from nothing. They are taken to be of one gang: where they are not, what is
     listed counts for none. The first one is judged as rank 0 is, which evaluates and saves for the others.
     """
 
     def __init__(self) -> None:
-        self._gpus = IdleGpus()
+        self._gpus = HostBoundGpus()
         self._windows = ShareWindows(of_gpus)
         self._gang: GangRhythm | None = None
         self._compared: Sequence[str] = ()
         """Their addresses, by place."""
-        self._listed: list[IdleGpu] = []
+        self._listed = Listed[HostBoundGpu]()
 
     @property
-    def listed(self) -> Sequence[IdleGpu]:
+    def listed(self) -> Sequence[HostBoundGpu]:
         """Those that were late last, also such as no longer are."""
-        return self._listed
+        return self._listed.newest
 
     def observe(self, gang: GangRhythm, at: datetime) -> None:
         """After each sample of *gang*, the GPUs that are used."""
+        self._listed.forget_ended(at)
         if gang is not self._gang:
             self._gang = gang
             self._begin_anew(at)
@@ -88,13 +99,12 @@ class NodeIdleGpus:
 
     def _note(self, changes: Sequence[Straggler]) -> None:
         for change in changes:
-            late = _idle_gpu(change, self._compared[int(change.rank)])
-            others = [each for each in self._listed if (each.pci, each.since) != (late.pci, late.since)]
-            self._listed = [*others, late][-MOST_SLOW_RANKS:]
+            pci = self._compared[int(change.rank)]
+            self._listed.note(pci, _host_bound_gpu(change, pci))
 
 
-def _idle_gpu(straggler: Straggler, pci: str) -> IdleGpu:
-    return IdleGpu(
+def _host_bound_gpu(straggler: Straggler, pci: str) -> HostBoundGpu:
+    return HostBoundGpu(
         pci=pci,
         since=straggler.since,
         ended_at=straggler.ended_at,

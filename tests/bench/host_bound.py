@@ -1,5 +1,7 @@
 """
-How soon a rank is named whose host comes late, by its GPU, and how often another is: `python -m tests.bench.idle_gpus`.
+How soon a rank is named whose host comes late, by its GPU, and how often others are.
+
+    python -m tests.bench.host_bound [--nodes] [--injected N | --healthy N] [--by PART] [--seed N]
 
 A model of a node with `--gpus` GPUs, one for each rank of a gang; with `--nodes`, of as many nodes, all GPUs of each
 doing the same, which agents publish and a controller compares. What a GPU does is made up, NVML's samples of it are
@@ -33,8 +35,8 @@ from healthd.core.api import NodeHealthStatus
 from healthd.core.api.health import GpuWork, MemberState
 from healthd.core.hang.gpus import GpuRhythms, GpuUse, GpuUses
 from healthd.core.hang.work.gpu_windows import gpu_windows
-from healthd.core.hang.work.idle_gpus import NodeIdleGpus
-from healthd.core.hang.work.idle_nodes import IdleNodes, RankGpus
+from healthd.core.hang.work.host_bound_gpus import HostBoundGpusOfNode
+from healthd.core.hang.work.host_bound_nodes import HostBoundNodes, RankGpus
 from healthd.core.node.reporting import write_at
 from tests.bench._figures import machine, spread
 from tests.fakes import START
@@ -161,7 +163,7 @@ class Agent:
 
     def __init__(self, dice: random.Random) -> None:
         del dice
-        self.rhythms, self.compares, self.known = GpuRhythms(), NodeIdleGpus(), set[Any]()
+        self.rhythms, self.compares, self.known = GpuRhythms(), HostBoundGpusOfNode(), set[Any]()
 
     def named(self, uses: GpuUses, now: datetime) -> list[str]:
         """The addresses of those that begin to be late."""
@@ -201,7 +203,7 @@ class Cluster:
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
         self.agents: dict[str, NodeAgent] = {}
-        self.nodes: IdleNodes | None = None
+        self.nodes: HostBoundNodes | None = None
 
     def named(self, uses: GpuUses, now: datetime) -> list[str]:
         """The nodes that begin to be late, by the addresses of their GPUs."""
@@ -212,7 +214,7 @@ class Cluster:
         if round(now.timestamp()) % 15 or len(work) < len(self.agents):
             return []
         if self.nodes is None or not self.nodes.is_of(work):
-            self.nodes = IdleNodes(work)
+            self.nodes = HostBoundNodes(work)
         return [each.rank for each in self.nodes.observe(work, now) if each.ended_at is None]
 
 
