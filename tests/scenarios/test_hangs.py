@@ -185,7 +185,7 @@ async def test_a_gang_that_has_not_saved_a_few_times_is_not_restarted() -> None:
     await scenario.run_for(minutes=1)
 
     ((_, why),) = scenario.reported
-    assert why.endswith("it is restarted once its usual pauses are known: when 4 of its saves have been seen")
+    assert why.endswith("it is not restarted for that: its usual pauses are known once 4 of its saves have been seen")
     assert scenario.recoveries() == []
 
 

@@ -317,12 +317,29 @@ def _rank_failure(pod: Pod, view: GangView, now: datetime) -> Cause:
         how = (
             f"was killed (signal {ended.signal})" if ended.signal else f"exited with code {ended.exit_code}"
         ) + message
+        how += _after_early_end(view, ended.finished_at)
     return Cause(
         kind=kind,
         message=f"{view.terms.named(pod.metadata.name, index_of(pod, view.root))} {how}",
         at=ended.finished_at if ended and ended.finished_at else now,
         healthd_ended=ended_with_healthd,
     )
+
+
+def _after_early_end(view: GangView, at: datetime | None) -> str:
+    """Which rank had ended well before, where one had: then the others lost their peer, and fail because of it."""
+    ends = [
+        (end.finished_at, pod)
+        for pod in members(view)
+        if pod.status.phase == "Succeeded" and pod.metadata.deletion_timestamp is None
+        for end in (status.state.terminated for status in pod.status.container_statuses)
+        if end is not None and end.finished_at is not None
+    ]
+    earlier = [(ended, pod) for ended, pod in ends if at is not None and ended <= at]
+    if not earlier:
+        return ""
+    _, pod = min(earlier, key=lambda each: each[0])
+    return f", after {view.terms.named(pod.metadata.name, index_of(pod, view.root))} had exited with code 0"
 
 
 def _hang(view: GangView, present: Sequence[Pod], policy: HangPolicy, now: datetime) -> Cause | None:

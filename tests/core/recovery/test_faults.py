@@ -458,6 +458,20 @@ def test_an_exit_code_that_says_it_all_is_not_explained_again() -> None:
     assert cause.message == "rank-1 exited with code 7"
 
 
+def test_of_a_member_that_failed_it_is_said_which_one_had_ended_before_it() -> None:
+    """The others lost their peer, and the first of them that failed is not the cause."""
+    gone = a_member(2, "Succeeded", end=Terminated(exit_code=0, finished_at=NOW - timedelta(seconds=20)))
+    failed = a_member(1, "Failed", end=Terminated(exit_code=1, finished_at=NOW - timedelta(seconds=9)))
+    later = a_member(0, "Succeeded", end=Terminated(exit_code=0, finished_at=NOW))
+
+    def message(*pods: Pod) -> str:
+        (cause,) = find_faults(GangView(root=a_root(), pods=pods, nodes={"node-1": a_node("node-1")}), HANG, NOW)
+        return cause.message
+
+    assert message(gone, failed, later) == "rank-1 exited with code 1, after rank-2 had exited with code 0"
+    assert message(failed, later) == "rank-1 exited with code 1"
+
+
 def test_a_member_that_waits_for_a_node_is_no_hang() -> None:
     assert kinds(a_member(0), a_member(1, "Pending"), root=SILENT) == []
 

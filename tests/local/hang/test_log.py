@@ -90,7 +90,11 @@ async def test_the_suspect_is_logged_notified_and_recorded(run: Run) -> None:
 @pytest.mark.parametrize(
     ("progress", "states", "when"),
     [
-        (NO_PROGRESS, "S", "it is restarted once its usual pauses are known: when 4 of its saves have been seen"),
+        (
+            NO_PROGRESS,
+            "S",
+            "it is not restarted for that: its usual pauses are known once 4 of its saves have been seen",
+        ),
         (SAVED, "S", "it is restarted when that has lasted for 600 s (hang.floor)"),
         (SAVED, "T", "it is restarted"),
         (SAVED, "Z", "it is restarted"),

@@ -22,7 +22,10 @@ _ON_FILES = frozenset({"openat", "newfstatat", "fsync", "fdatasync", "pread64", 
 _COMPARED = 3
 """Innermost functions by which stacks are compared."""
 _WAITS_IN = ("torch/distributed/", "torch/autograd/", "torch/cuda/", "torch/nn/parallel/")
-"""Parts of paths of files whose functions wait for other ranks, directly or through the GPU. Only torch is known."""
+"""Parts of paths of files of torch whose functions wait for other ranks, directly or through the GPU."""
+_JAX = "jax/_src/"
+_JAX_WAITS = frozenset({"block_until_ready", "_value"})
+"""The functions of JAX that do so. Others of the same files trace and compile."""
 _NO_WAIT = ("torch/distributed/run", "torch/distributed/elastic/", "torch/distributed/launch")
 """They begin the stack of every rank that these programs start."""
 FEWEST = 3
@@ -60,16 +63,48 @@ _TIMES = 3.0
 """The two sides of a gap differ by at least this factor."""
 
 
+class _Stacks(NamedTuple):
+    """The stacks that are known, by rank: of those that wait for others, and of those outside of such a wait."""
+
+    waiting: Mapping[int, Stack]
+    outside: Mapping[int, Stack]
+
+
+def _stacks(ranks: Iterable[RankEvidence]) -> _Stacks:
+    known = {each.rank: each.stack for each in ranks if each.stack is not None and each.stack.frames}
+    waiting = {rank: stack for rank, stack in known.items() if wait_of(stack) is not None}
+    return _Stacks(waiting, {rank: stack for rank, stack in known.items() if rank not in waiting})
+
+
 def odd_stacks(ranks: Sequence[RankEvidence]) -> list[Odd]:
     """Ranks that do not wait where others do; else ranks whose stack is like no other."""
-    stacks = {each.rank: each.stack for each in ranks if each.stack is not None and each.stack.frames}
-    outside = [rank for rank, stack in stacks.items() if wait_of(stack) is None]
-    waiting = len(stacks) - len(outside)
-    if outside and waiting:
-        if 2 * len(outside) > len(stacks):
-            return []
-        return [Odd(rank, _is_outside(stacks[rank], waiting), others_wait=True) for rank in outside]
-    return _unlike(stacks)
+    waiting, outside = _stacks(ranks)
+    if not waiting or not outside:
+        return _unlike({**waiting, **outside})
+    if len(outside) > len(waiting):
+        return []
+    return [Odd(rank, _is_outside(stack, len(waiting)), others_wait=True) for rank, stack in outside.items()]
+
+
+def that_wait(ranks: Iterable[RankEvidence]) -> set[int]:
+    """
+    Ranks that wait for others by their stacks, beside some that do not: whatever else they do differently, they hold up
+    none.
+    """
+    waiting, outside = _stacks(ranks)
+    return {*waiting} if outside else set()
+
+
+def most_outside(ranks: Iterable[RankEvidence]) -> str:
+    """That more than half of the ranks do not wait for others, where some do. Empty: it is not so."""
+    waiting, outside = _stacks(ranks)
+    if not waiting or len(outside) <= len(waiting):
+        return ""
+    rank, stack = next(iter(outside.items()))
+    place = spoken_place(stack)
+    return (
+        f"{len(outside):,} of {len(outside) + len(waiting):,} ranks do not wait for others: rank {rank} is in {place}"
+    )
 
 
 def wait_of(stack: Stack) -> Frame | None:
@@ -82,6 +117,8 @@ def wait_of(stack: Stack) -> Frame | None:
 
 
 def _is_wait(frame: Frame) -> bool:
+    if _JAX in frame.file and frame.function in _JAX_WAITS:
+        return True
     return any(part in frame.file for part in _WAITS_IN) and not any(part in frame.file for part in _NO_WAIT)
 
 

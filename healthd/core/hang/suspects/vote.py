@@ -11,7 +11,7 @@ answer: the reason says why.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from math import prod
 
@@ -23,10 +23,12 @@ from healthd.core.hang.suspects.links import LostLinks, find_awaited, find_lost
 from healthd.core.hang.suspects.outliers import (
     Odd,
     in_files,
+    most_outside,
     odd_activity,
     odd_stacks,
     odd_states,
     spoken_state,
+    that_wait,
     without_processor,
 )
 from healthd.core.hang.suspects.sequence import Behind, find_behind
@@ -105,14 +107,15 @@ def vote(ranks: Sequence[RankEvidence]) -> HangLocation:
         list(_processes(ranks, behind)),
         list(_links(lost)),
     )
+    waiting = that_wait(ranks)
     weak: Sequence[list[Witness]] = (
         list(_awaited(ranks)),
         list(_differ(odd_stacks(ranks), Source.STACK, _UNLIKE)),
-        list(_differ(without_processor(ranks), Source.ACTIVITY, _NO_PROCESSOR)),
+        list(_differ(without_processor(ranks), Source.ACTIVITY, _NO_PROCESSOR, but=waiting)),
         list(_differ(in_files(ranks), Source.PROCESS, _UNLIKE)),
         [
-            *_differ(odd_states(ranks), Source.PROCESS, _UNLIKE),
-            *_differ(odd_activity(ranks), Source.ACTIVITY, _ACTIVITY),
+            *_differ(odd_states(ranks), Source.PROCESS, _UNLIKE, but=waiting),
+            *_differ(odd_activity(ranks), Source.ACTIVITY, _ACTIVITY, but=waiting),
         ],
     )
     kinds = [*strong, *weak]
@@ -187,9 +190,10 @@ def _awaited(ranks: Sequence[RankEvidence]) -> Iterator[Witness]:
             yield Witness(each.rank, Source.PROCESS, words, _AWAITED)
 
 
-def _differ(odd: Iterable[Odd], source: Source, weight: float) -> Iterator[Witness]:
+def _differ(odd: Iterable[Odd], source: Source, weight: float, *, but: Container[int] = ()) -> Iterator[Witness]:
     for each in odd:
-        yield Witness(each.rank, source, each.words, _OUTSIDE if each.others_wait else weight)
+        if each.rank not in but:
+            yield Witness(each.rank, source, each.words, _OUTSIDE if each.others_wait else weight)
 
 
 def _suspects(ranks: Iterable[RankEvidence], named: set[int], kinds: Iterable[Iterable[Witness]]) -> Iterator[Suspect]:
@@ -221,6 +225,8 @@ def _why_none(ranks: Sequence[RankEvidence], behind: Behind, kinds: Iterable[Ite
         return "the ranks called different collectives at the same place, and no majority called the same"
     if behind.waits_for_unknown:
         return "ranks wait for members of their groups of which nothing is known"
+    if why := most_outside(ranks):
+        return why
     if any(True for kind in kinds for _ in kind):
         return "more than half of the ranks differ from the others in the same way"
     if all(each.groups for each in ranks):

@@ -79,6 +79,8 @@ OVER = 60.0
 """Seconds with less than the least rise of any, after which it is over."""
 AT_MOST = 4
 """One member in so many may be a straggler. More of them have another part in the job."""
+MUCH = 0.4
+"""An excess: a step that takes two thirds longer."""
 SHOWN = 0.5
 """Of what one part of the work shows: so much more a member has to work in all, for the others to wait for it."""
 CONFIRMED = 0.6
@@ -437,7 +439,7 @@ class StragglerDetector:
         peers = [_mean_share(window.shares[peer] for window in windows) for peer in windows[-1].shares if peer != rank]
         return Straggler(
             rank=rank,
-            slower=case.excess / (1 - min(case.excess, 0.9)),
+            slower=self._slower(rank, case, windows),
             since=since,
             seen_at=at,
             ran=own.ran,
@@ -452,6 +454,15 @@ class StragglerDetector:
             from_start=case.from_start and since - recent.windows[0].begin <= LEAST_WINDOWS * length,
             confidence=case.confidence,
         )
+
+    def _slower(self, rank: str, case: _Case, windows: Sequence[ShareWindow]) -> float:
+        """
+        How much longer its step takes. Where its peers hardly work any more, a small error of their share makes much of
+        a difference: then by how much less they compute than before, which a longer step explains.
+        """
+        by_excess = case.excess / (1 - min(case.excess, 0.9))
+        less = self._peers_slowed(rank, windows) if case.excess > MUCH else 0.0
+        return min(by_excess, less / (1 - less)) if 0 < less < 1 else by_excess
 
 
 def _since(case: _Case, recent: _Recent) -> datetime:

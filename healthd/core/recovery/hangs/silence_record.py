@@ -71,7 +71,10 @@ def what_follows(root: Root, policy: HangPolicy, silence: Silence, doubt: str = 
         set_by = "healthd.dev/hang" if root.options.hang else "hang.silence"
         return f"healthd does nothing about it ({set_by} is tell){by_clock}"
     if not saves:
-        return f"it is restarted once its usual pauses are known: when {MIN_INTERVALS + 1} of its saves have been seen"
+        saves_needed = MIN_INTERVALS + 1
+        return (
+            f"it is not restarted for that: its usual pauses are known once {saves_needed} of its saves have been seen"
+        )
     if doubt:
         return f"it is not restarted yet: {doubt}"
     if cannot_go_on(silence) and not silence.is_start:

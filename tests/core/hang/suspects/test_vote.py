@@ -226,6 +226,29 @@ class TestStacks:
         older, newer = (Stack((Frame("get", f"{lead}multiprocessing/queues.py", 103),)) for lead in ("", "python3.11/"))
         assert named(vote([evidence(SMALL, rank, stack=older if rank == 1 else newer) for rank in range(8)])) == []
 
+    @pytest.mark.parametrize("function", ["block_until_ready", "_value"])
+    def test_a_rank_that_waits_in_jax_holds_up_none(self, function: str) -> None:
+        waits = Stack((Frame(function, "jax/_src/api.py", 2512), Frame("step", "train.py", 24, is_own=True)))
+        location = vote([evidence(SMALL, 0, stack=waits), evidence(SMALL, 1, stack=LOADING)])
+        assert named(location) == [1]
+
+    def test_a_rank_that_compiles_in_jax_does_not_wait(self) -> None:
+        compiles = Stack((Frame("backend_compile", "jax/_src/compiler.py", 300),))
+        assert wait_of(compiles) is None
+
+    def test_a_rank_that_waits_is_not_named_where_most_do_something_else(self) -> None:
+        """Nor for its state or how much it does, which differ from those of the others."""
+        loops = evidence(SMALL, 0, stack=LOADING, state=TaskState.RUNNING, cpu=1.0)
+        location = vote(
+            [
+                loops,
+                evidence(SMALL, 1, stack=WAITING, state=TaskState.SLEEPING, syscall="futex", cpu=0.0),
+                evidence(SMALL, 2, stack=LOADING, state=TaskState.RUNNING, cpu=1.0),
+            ]
+        )
+        assert named(location) == []
+        assert location.reason == "2 of 3 ranks do not wait for others: rank 0 is in __getitem__ (dataset.py:12)"
+
     def test_ranks_that_all_load_have_no_culprit(self) -> None:
         assert named(vote([evidence(SMALL, rank, stack=LOADING) for rank in range(8)])) == []
 

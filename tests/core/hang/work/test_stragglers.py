@@ -56,6 +56,16 @@ def slow(rank: int, excess: float, ranks: int = 8) -> dict[str, float]:
     return {str(each): 0.5 + (excess if each == rank else 0.0) for each in range(ranks)}
 
 
+def test_of_a_rank_for_which_others_wait_nearly_all_the_time_it_is_said_how_much_longer_steps_became() -> None:
+    """Its peers computed half of the time, and now a fifth: a step takes two and a half times as long."""
+    gang = Comparison(timedelta(seconds=5))
+    gang.add(A_MINUTE * 30, EVEN)
+    found = gang.add(A_MINUTE * 2, {rank: 0.2 if rank != "3" else WorkShare(0.2, own_waits=0.7) for rank in EVEN})
+
+    assert [each.rank for each in found] == ["3"]
+    assert found[0].slower == pytest.approx(1.5, abs=0.1)
+
+
 def run(noise: float = 0.0) -> Comparison:
     """A gang as `healthd run` samples it, after an hour."""
     gang = Comparison(timedelta(seconds=5), noise)

@@ -163,7 +163,7 @@ RESTARTED = GangOptions(restart=True, hang=SilenceMode.RESTART)
         (
             a_root(options=RESTARTED),
             "",
-            "it is restarted once its usual pauses are known: when 4 of its saves have been seen",
+            "it is not restarted for that: its usual pauses are known once 4 of its saves have been seen",
         ),
         (
             a_root(options=RESTARTED, progress=RHYTHM),
