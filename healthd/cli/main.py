@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol, cast
 from healthd import __version__
 from healthd.cli.errors import UserError
 from healthd.cli.terminal import output, streams
+from healthd.core.nearest import nearest
 
 USAGE_ERROR = 2
 INTERRUPTED = 128 + 2
@@ -217,10 +218,8 @@ def _sentence(text: str) -> str:
 
 
 def _nearest(name: str, commands: Mapping[str, Command]) -> str:
-    from difflib import get_close_matches  # imported here, because only an error needs it
-
-    found = get_close_matches(name, commands, n=1)
-    return f"; did you mean {found[0]!r}?" if found else f"; there are {', '.join(commands)}"
+    found = nearest(name, commands)
+    return f"; did you mean {found!r}?" if found else f"; there are {', '.join(commands)}"
 
 
 if __name__ == "__main__":

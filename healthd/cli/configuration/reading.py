@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -22,6 +21,7 @@ from healthd.cli.configuration.checks import CHECKS, CHECKS_OF_SECTIONS, NAMED_O
 from healthd.cli.configuration.keys import ConfigKey, ConfigValue, keys_of, sections_of
 from healthd.cli.errors import UserError
 from healthd.core.config import REPLACED, Config, Policy, parse_duration
+from healthd.core.nearest import nearest
 
 __all__ = ["ConfigError", "Problem", "load", "parse"]
 
@@ -275,6 +275,6 @@ def _quoted(node: yaml.ScalarNode) -> str:
 
 def _nearest(word: str, names: Sequence[str], section: str, *, otherwise: bool = True) -> str:
     """The end of an error message: the name that was probably meant, otherwise the valid names."""
-    if found := get_close_matches(word.lower(), names, n=1):
-        return f'; did you mean "{found[0]}"?'
+    if found := nearest(word.lower(), names):
+        return f'; did you mean "{found}"?'
     return f"; {section or 'the file'} has {', '.join(names)}" if otherwise else ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from difflib import get_close_matches
 from functools import cache
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from healthd.core.diagnosis.klog.message import FULL_ADDRESS
 from healthd.core.diagnosis.readings import NODE
 from healthd.core.diagnosis.signals.rule import AtLeast, Below, Changes, Grows, Is, Rule, Test
 from healthd.core.diagnosis.tiers import tier
+from healthd.core.nearest import nearest
 
 TIERS = (
     "record",
@@ -132,8 +132,8 @@ def check_reading(name: str, known: Iterable[str]) -> None:
     """Raise ValueError where no probe reads *name*."""
     names = sorted(set(known))
     if name not in names:
-        near = get_close_matches(name, names, n=1)
-        raise ValueError(f"nothing reads {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        near = nearest(name, names)
+        raise ValueError(f"nothing reads {name!r}" + (f"; did you mean {near!r}?" if near else ""))
 
 
 def beginnings(rules: Iterable[SiteRule]) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ class SlowGpuGang(GpuGang):
         pod = await self.cluster.get(Pod, "train-1", "default")
         slow = PodRhythm(uid=pod.metadata.uid, state=MemberState.WORKING, period=1.0, allowed=10.0, slow_ranks=[SLOW])
         known = (await self.cluster.get(NodeHealth, "node-1")).status.rhythms
-        rhythms = [msgspec.to_builtins(each) for each in (*known, slow)]
+        rhythms = [msgspec.to_builtins(each) for each in (slow, *(each for each in known if each.uid != slow.uid))]
         await self.cluster.patch(NodeHealth, "node-1", {"status": {"rhythms": rhythms}}, subresource="status")
         await super().compare()
 

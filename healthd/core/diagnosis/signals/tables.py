@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cache
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from healthd.core.diagnosis.signals.gpus import dcgm, nvml
 from healthd.core.diagnosis.signals.nics import efa, ethernet, infiniband, roce
 from healthd.core.diagnosis.signals.rule import AtLeast, Below, Changes, Grows, OutOfLine, Rule, Test
 from healthd.core.diagnosis.site_rules import SHORTEST, rules_about_readings, tiers_of
+from healthd.core.nearest import nearest
 
 TABLES = (nvml, dcgm, pcie, host, infiniband, roce, efa, ethernet, peers, spare_check)
 """In the order of the documentation."""
@@ -74,8 +74,8 @@ def parse_limit(text: str) -> Limit:
 def check_rule(name: str) -> str:
     """*name*, if it is a rule about readings. Raises ValueError with a text for an operator."""
     if name not in known_rules():
-        near = get_close_matches(name, known_rules(), n=1)
-        raise ValueError(f"there is no rule {name!r} about readings" + (f"; did you mean {near[0]!r}?" if near else ""))
+        near = nearest(name, known_rules())
+        raise ValueError(f"there is no rule {name!r} about readings" + (f"; did you mean {near!r}?" if near else ""))
     return name
 
 
