@@ -19,9 +19,9 @@ from healthd.core.backoff import Jitter, no_jitter
 from healthd.core.hang.gpus import GpuRhythms, GpuUses
 from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
-from healthd.core.hang.work.gpu_clocks import ClockWindows
-from healthd.core.hang.work.gpu_windows import gpu_windows
-from healthd.core.hang.work.host_bound_gpus import HostBoundGpusOfNode
+from healthd.core.hang.work.gpus.gpu_clocks import ClockWindows
+from healthd.core.hang.work.gpus.gpu_windows import gpu_windows
+from healthd.core.hang.work.gpus.host_bound_gpus import HostBoundGpusOfNode
 from healthd.core.hang.work.rank_time import RankTime
 from healthd.core.node.reporting import RENEWED_FOR, quiet_pods
 

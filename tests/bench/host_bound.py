@@ -34,9 +34,9 @@ from msgspec.structs import replace
 from healthd.core.api import NodeHealthStatus
 from healthd.core.api.health import GpuWork, MemberState
 from healthd.core.hang.gpus import GpuRhythms, GpuUse, GpuUses
-from healthd.core.hang.work.gpu_windows import gpu_windows
-from healthd.core.hang.work.host_bound_gpus import HostBoundGpusOfNode
-from healthd.core.hang.work.host_bound_nodes import HostBoundNodes, RankGpus
+from healthd.core.hang.work.gpus.gpu_windows import gpu_windows
+from healthd.core.hang.work.gpus.host_bound_gpus import HostBoundGpusOfNode
+from healthd.core.hang.work.gpus.host_bound_nodes import HostBoundNodes, RankGpus
 from healthd.core.node.reporting import write_at
 from tests.bench._figures import machine, spread
 from tests.fakes import START

@@ -32,8 +32,8 @@ from healthd.core.api import NodeHealthStatus, PodRhythm
 from healthd.core.api.health import GPUS, GpuClocks, MemberState
 from healthd.core.hang.gpus import GpuUse, GpuUses
 from healthd.core.hang.work.common_windows import KNOWN_FOR
-from healthd.core.hang.work.gpu_clocks import ClockWindows
-from healthd.core.hang.work.slow_gpus import BY_CHANGE, SlowGpus
+from healthd.core.hang.work.gpus.gpu_clocks import ClockWindows
+from healthd.core.hang.work.gpus.slow_gpus import BY_CHANGE, SlowGpus
 from healthd.core.node.reporting import write_at
 from tests.bench._figures import machine, spread
 from tests.fakes import START

@@ -27,8 +27,8 @@ from healthd.core.api import ANNOTATION_STRAGGLERS
 from healthd.core.config import HangPolicy
 from healthd.core.hang.straggler import ShownBy, Straggler
 from healthd.core.hang.work.gang_work import GangWork
-from healthd.core.hang.work.host_bound_nodes import HostBoundNodes
-from healthd.core.hang.work.slow_gpus import SlowGpus
+from healthd.core.hang.work.gpus.host_bound_nodes import HostBoundNodes
+from healthd.core.hang.work.gpus.slow_gpus import SlowGpus
 from healthd.core.hang.work.slow_in_pods import SlowInPods
 from healthd.core.hang.work.straggler_text import over_of, sentence_of
 from healthd.core.recovery.gang import GangView, Root

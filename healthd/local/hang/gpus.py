@@ -9,7 +9,7 @@ from typing import Protocol
 
 from healthd.core.api.health import GpuClocks
 from healthd.core.hang.gpus import GpuUse, GpuUses
-from healthd.core.hang.work.gpu_clocks import ClockWindows
+from healthd.core.hang.work.gpus.gpu_clocks import ClockWindows
 from healthd.local.machine.slots import Slot
 from healthd.probes.nvml.health import Nvml
 from healthd.probes.nvml.process import ChildProcess, Pace

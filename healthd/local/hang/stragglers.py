@@ -12,7 +12,7 @@ from healthd.core.api.health import GpuClocks
 from healthd.core.config.gangs import HangPolicy, StragglerMode
 from healthd.core.hang.silence import GangRhythm
 from healthd.core.hang.straggler import Straggler
-from healthd.core.hang.work.slow_gpus import SlowGpus
+from healthd.core.hang.work.gpus.slow_gpus import SlowGpus
 from healthd.core.hang.work.slow_ranks import SlowRanks
 from healthd.core.hang.work.work_share import ShareWindows, of_gpus
 from healthd.core.recovery.hangs.gang_stragglers import KEPT

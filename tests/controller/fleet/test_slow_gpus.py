@@ -22,7 +22,7 @@ from healthd.core.api.health import (
     PodRhythm,
 )
 from healthd.core.hang.straggler import Straggler
-from healthd.core.hang.work.slow_gpus import OVER
+from healthd.core.hang.work.gpus.slow_gpus import OVER
 from healthd.core.recovery.gang import Root
 from tests.builders import a_finding
 from tests.controller.fleet.test_stragglers import RANKS, Gang

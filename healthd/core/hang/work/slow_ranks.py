@@ -14,7 +14,7 @@ from operator import attrgetter
 import msgspec
 
 from healthd.core.hang.straggler import Straggler
-from healthd.core.hang.work.host_bound_gpus import HostBoundGpus
+from healthd.core.hang.work.gpus.host_bound_gpus import HostBoundGpus
 from healthd.core.hang.work.stragglers import AT_MOST, CONFIRMED, StragglerDetector
 from healthd.core.hang.work.work_share import ShareWindow
 

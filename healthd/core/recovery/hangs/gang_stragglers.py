@@ -21,7 +21,7 @@ from healthd.core.config.gangs import HangPolicy, SilenceMode, StragglerMode
 from healthd.core.hang.straggler import LARGEST_AMOUNT, Straggler
 from healthd.core.hang.work.common_windows import AHEAD, KNOWN_FOR
 from healthd.core.hang.work.gang_work import RankWork
-from healthd.core.hang.work.host_bound_nodes import RankGpus
+from healthd.core.hang.work.gpus.host_bound_nodes import RankGpus
 from healthd.core.hang.work.slow_in_pods import Source
 from healthd.core.hang.work.straggler_text import pod_reason, rank_reason
 from healthd.core.recovery.gang import GangView, Root, RootOutcome

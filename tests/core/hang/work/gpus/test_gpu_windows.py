@@ -7,7 +7,7 @@ from math import nan
 
 from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import GangRhythm
-from healthd.core.hang.work.gpu_windows import by_number, gpu_windows
+from healthd.core.hang.work.gpus.gpu_windows import by_number, gpu_windows
 from healthd.core.hang.work.work_share import WorkShare
 
 EVEN = datetime.fromtimestamp(1_800_000_000, UTC)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from healthd.core.api.health import MOST_WINDOWS, GpuWork
 from healthd.core.hang.straggler import ShownBy, Straggler
-from healthd.core.hang.work.host_bound_nodes import HostBoundNodes, RankGpus
+from healthd.core.hang.work.gpus.host_bound_nodes import HostBoundNodes, RankGpus
 from healthd.core.hang.work.work_share import WorkShare
 from healthd.core.node.reporting import WORK_AFTER
 from tests.fakes import START

@@ -10,7 +10,7 @@ import pytest
 
 from healthd.core.hang.gpus import GpuRhythms, GpuUse, GpuUses
 from healthd.core.hang.straggler import Straggler
-from healthd.core.hang.work.host_bound_gpus import HostBoundGpus, HostBoundGpusOfNode
+from healthd.core.hang.work.gpus.host_bound_gpus import HostBoundGpus, HostBoundGpusOfNode
 from healthd.core.hang.work.straggler_text import effect_of, sentence_of
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 from tests.fakes import START

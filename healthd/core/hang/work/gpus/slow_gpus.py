@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from healthd.core.api.health import GpuClock, GpuClocks
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.excesses import NORMAL
-from healthd.core.hang.work.gpu_clocks import KNOWN_FOR, WINDOW, WINDOWS
+from healthd.core.hang.work.gpus.gpu_clocks import KNOWN_FOR, WINDOW, WINDOWS
 from healthd.core.hang.work.stragglers import AT_MOST, FEW, FIRST
 
 BY_FAULT = 0.07

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from healthd.core.api.health import GpuClock, GpuClocks
 from healthd.core.hang.straggler import Straggler
-from healthd.core.hang.work.gpu_clocks import KNOWN_FOR
-from healthd.core.hang.work.slow_gpus import OVER, SlowGpus
+from healthd.core.hang.work.gpus.gpu_clocks import KNOWN_FOR
+from healthd.core.hang.work.gpus.slow_gpus import OVER, SlowGpus
 from healthd.core.hang.work.straggler_text import effect_of, sentence_of
 from tests.fakes import START
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from healthd.core.api.health import GpuClock, GpuClocks
 from healthd.core.hang.gpus import GpuUse, GpuUses
-from healthd.core.hang.work.gpu_clocks import KNOWN_FOR, WINDOW, WINDOWS, ClockWindows
+from healthd.core.hang.work.gpus.gpu_clocks import KNOWN_FOR, WINDOW, WINDOWS, ClockWindows
 from tests.fakes import START
 
 SECOND = timedelta(seconds=1)

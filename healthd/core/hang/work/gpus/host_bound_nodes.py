@@ -19,8 +19,8 @@ from healthd.core.api.health import GpuWork
 from healthd.core.hang.straggler import Straggler
 from healthd.core.hang.work.common_windows import AHEAD, CommonWindows
 from healthd.core.hang.work.excesses import excesses
-from healthd.core.hang.work.gpu_windows import by_number
-from healthd.core.hang.work.host_bound_gpus import HostBoundGpus
+from healthd.core.hang.work.gpus.gpu_windows import by_number
+from healthd.core.hang.work.gpus.host_bound_gpus import HostBoundGpus
 from healthd.core.hang.work.pauses import PAUSED_IN_PART, UsualWork
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 
