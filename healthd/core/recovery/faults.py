@@ -327,7 +327,7 @@ def _rank_failure(pod: Pod, view: GangView, now: datetime) -> Cause:
 
 
 def _after_early_end(view: GangView, at: datetime | None) -> str:
-    """Which rank had ended well before, where one had: then the others lost their peer, and fail because of it."""
+    """Which rank had ended well before, where one had: the others lost their peer then, and may fail because of it."""
     ends = [
         (end.finished_at, pod)
         for pod in members(view)
@@ -335,7 +335,7 @@ def _after_early_end(view: GangView, at: datetime | None) -> str:
         for end in (status.state.terminated for status in pod.status.container_statuses)
         if end is not None and end.finished_at is not None
     ]
-    earlier = [(ended, pod) for ended, pod in ends if at is not None and ended <= at]
+    earlier = [(ended, pod) for ended, pod in ends if at is not None and ended < at]
     if not earlier:
         return ""
     _, pod = min(earlier, key=lambda each: each[0])

@@ -1,4 +1,4 @@
-"""A process as one that may be a rank: what it has used, and what its launcher told it."""
+"""A process as one that may be a rank: what it has used, and the number that its launcher gave it."""
 
 from __future__ import annotations
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from msgspec.structs import replace
 
 from healthd.core.api import NodeHealth, Pod
-from healthd.core.api.health import GpuClocks, GpuWork, PodRhythm
+from healthd.core.api.health import GpuClocks, GpuWork, HostBoundGpu, PodRhythm, PodSlowRank
 from healthd.core.api.model import Finding
 from healthd.core.config.gangs import HangPolicy, SilenceMode, StragglerMode
 from healthd.core.hang.straggler import LARGEST_AMOUNT, Straggler
@@ -111,40 +112,20 @@ def slow_in_pods_of(view: GangView, now: datetime) -> Mapping[Source, Sequence[S
 
 def _late_in(pod: Pod, report: PodReport, gpus: PodRhythm, rank: str, now: datetime) -> list[Straggler]:
     return [
-        Straggler(
-            rank=rank,
-            gpu=late.pci,
-            pod=pod.metadata.name,
-            node=pod.spec.node_name,
-            since=late.since,
-            ended_at=late.ended_at,
-            seen_at=report.seen_at,
-            slower=min(late.slower, LARGEST_AMOUNT),
-            idle=late.idle,
-            peers_idle=late.peers_idle,
-            ran=0.0,
-            starved=0.0,
-            peers_ran=0.0,
-            peers_starved=0.0,
-            confidence=late.confidence,
-        )
+        _listed(late, pod, report, rank=rank, gpu=late.pci, idle=late.idle, peers_idle=late.peers_idle)
         for late in gpus.host_bound_gpus
-        if began(pod) <= late.since <= now and late.idle > 0
+        if _is_of(late, pod, now) and late.idle > 0
     ]
 
 
 def _slow_in(pod: Pod, report: PodReport, now: datetime) -> list[Straggler]:
-    """Not what an agent says of an earlier life of the pod, nor of a time that is yet to come: its clock is ahead."""
     return [
-        Straggler(
+        _listed(
+            slow,
+            pod,
+            report,
             rank=str(slow.rank),
             pid=slow.pid,
-            pod=pod.metadata.name,
-            node=pod.spec.node_name,
-            since=slow.since,
-            ended_at=slow.ended_at,
-            seen_at=report.seen_at,
-            slower=min(slow.slower, LARGEST_AMOUNT),
             ran=slow.ran,
             starved=slow.starved,
             peers_ran=slow.peers_ran,
@@ -152,11 +133,30 @@ def _slow_in(pod: Pod, report: PodReport, now: datetime) -> list[Straggler]:
             own_waits=slow.own_waits,
             peers_own_waits=slow.peers_own_waits,
             from_start=slow.from_start,
-            confidence=slow.confidence,
         )
         for slow in report.rhythm.slow_ranks
-        if began(pod) <= slow.since <= now
+        if _is_of(slow, pod, now)
     ]
+
+
+def _is_of(slow: PodSlowRank | HostBoundGpu, pod: Pod, now: datetime) -> bool:
+    """Not what an agent says of an earlier life of the pod, nor of a time that is yet to come: its clock is ahead."""
+    return began(pod) <= slow.since <= now
+
+
+def _listed(slow: PodSlowRank | HostBoundGpu, pod: Pod, report: PodReport, **shown: Any) -> Straggler:
+    """*slow* as a straggler of *pod*. *shown*: what it is, and by what it is seen."""
+    shares = dict.fromkeys(("ran", "starved", "peers_ran", "peers_starved"), 0.0)
+    return Straggler(
+        pod=pod.metadata.name,
+        node=pod.spec.node_name,
+        since=slow.since,
+        ended_at=slow.ended_at,
+        seen_at=report.seen_at,
+        slower=min(slow.slower, LARGEST_AMOUNT),
+        confidence=slow.confidence,
+        **{**shares, **shown},
+    )
 
 
 def pods_of(view: GangView) -> frozenset[str]:
