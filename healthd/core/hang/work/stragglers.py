@@ -30,7 +30,6 @@ from healthd.core.hang.work.compared_member import (
     LEAST,
     LEAST_WINDOWS,
     LONG,
-    MOST_WINDOWS,
     QUICK,
     SHORT,
     ComparedMember,
@@ -166,7 +165,7 @@ class StragglerDetector:
         self._confirmed_factor = confirmed_factor
         self._only_confirmed = only_confirmed
         self._members: dict[str, ComparedMember] = {}
-        self._windows: deque[ShareWindow] = deque(maxlen=MOST_WINDOWS)
+        self._windows: deque[ShareWindow] = deque()
         self._first = BesidePauses()
         self._usual_work = UsualWork()
         self._noise = 0.0
@@ -209,8 +208,8 @@ class StragglerDetector:
         if stepping < PAUSED:
             return changes
         self._windows.append(window)
-        before = LEAST_WINDOWS if self._only_confirmed else 0  # without these nothing is confirmed
-        while len(self._windows) > LONG.windows(self._seconds)[0] + before:
+        spans = 2 if self._only_confirmed else 1  # as many before a long span show what was usual
+        while len(self._windows) > spans * LONG.windows(self._seconds)[0]:
             self._windows.popleft()  # of thousands of members many windows would be much memory
         self._learn_noise(present)
         for rank, excess in present.items():
@@ -366,15 +365,17 @@ class StragglerDetector:
 
     def _peers_slowed(self, rank: str, newest: Sequence[ShareWindow]) -> float:
         """
-        By what part the median peer of *rank* computes less in the *newest* windows than before them; all but a quarter
-        of the peers, where nothing else shows that these wait.
+        By what part the median peer of *rank* computes less in the *newest* windows than before them. Where nothing
+        else shows that they wait, all but a quarter of the peers have to, and the median window counts: they may do
+        more in an evaluation than in steps, and less while their data are late.
         """
         before = [window for window in self._windows if window.end <= newest[0].begin]
         if len(before) < LEAST_WINDOWS:
             return 0.0
         peers = [name for name in islice(newest[-1].shares, POOLED) if name != rank]
-        usual = ((name, fmean(window.shares[name].ran for window in before)) for name in peers)
-        less = sorted(1 - fmean(w.shares[name].ran for w in newest) / ran if ran else 0.0 for name, ran in usual)
+        middle = median if self._only_confirmed else fmean
+        usual = ((name, middle([window.shares[name].ran for window in before])) for name in peers)
+        less = sorted(1 - middle([w.shares[name].ran for w in newest]) / ran if ran else 0.0 for name, ran in usual)
         return less[len(less) // 4] if self._only_confirmed else median(less)
 
     def _age_pooled(self) -> None:

@@ -100,6 +100,24 @@ def test_a_gpu_that_usually_waits_without_a_kernel_is_not_named_when_another_nod
     assert gang.train(20 * MINUTE, {5: slowed}, waits_for_late(0.2)) == []
 
 
+def test_an_evaluation_before_makes_no_late_gpu_of_one_that_is_done_early() -> None:
+    """All GPUs do more in it than in steps, so after it all seem to do less than before."""
+    gang = Gang()
+    assert gang.train(2 * MINUTE, others=WorkShare(0.6)) == []
+    early = WorkShare(0.85 * TRAINS.ran, own_waits=TRAINS.own_waits + 0.15)
+
+    assert gang.train(10 * MINUTE, {5: early}) == []
+
+
+def test_data_that_are_late_for_all_make_no_late_gpu_of_one_that_is_done_early() -> None:
+    gang = Gang()
+    early = WorkShare(0.85 * TRAINS.ran, own_waits=TRAINS.own_waits + 0.15)
+    assert gang.train(MINUTE, {5: early}) == []
+    assert gang.train(MINUTE, {5: early._replace(ran=0.1)}, WorkShare(0.1, own_waits=0.75)) == []
+
+    assert gang.train(10 * MINUTE, {5: early}) == []
+
+
 def test_a_gpu_is_not_named_where_many_of_its_peers_work_as_before() -> None:
     """They are of other jobs, of which two do less by chance."""
     others = dict.fromkeys((0, 1, 2), TRAINS)
