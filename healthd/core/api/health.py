@@ -177,7 +177,9 @@ class PodProcess(Slim, frozen=True, kw_only=True):
     processes: Number = 0
     """How many it and its descendants are."""
     stack: Annotated[list[PodFrame], msgspec.Meta(max_length=MOST_FRAMES)] = []
-    """Python functions of its main thread, the innermost first."""
+    """Python functions of the thread that runs its program, the innermost first."""
+    thread_waits: bool = False
+    """Another thread waits for other ranks, where that one does not. False also from an older component."""
     network: PodNetwork | None = None
     """What it does with the network. Absent: that could not be read, or the component is of an older version."""
 

@@ -23,6 +23,7 @@ SITE = "/opt/venv/lib/python3.12/site-packages/"
 LIBRARY = "/usr/lib/python3.12/"
 OWN = ("main", "/home/u/job/train.py")
 BARRIER = ("barrier", SITE + "torch/distributed/distributed_c10d.py")
+LOOP_OF_RAY = ("Worker.main_loop", SITE + "ray/_private/worker.py")
 
 
 def threads(*frames: tuple[str, str], pid: int = 7, name: str = "MainThread") -> bytes:
@@ -31,7 +32,7 @@ def threads(*frames: tuple[str, str], pid: int = 7, name: str = "MainThread") ->
             {
                 "os_thread_id": pid + 1,
                 "thread_name": "watchdog",
-                "frames": [{"name": "wait", "filename": "x", "line": 1}],
+                "frames": [{"name": "wait", "filename": LIBRARY + "threading.py", "line": 1}],
             },
             {
                 "os_thread_id": pid,
@@ -94,6 +95,26 @@ class TestOutput:
         stack = read_py_spy(with_thread([does, OWN], [BARRIER]), 7)
         assert stack.frames[0].function == does[0]
         assert wait_of(stack) is None
+
+    def test_a_thread_in_a_collective_beside_a_program_that_waits_for_something_else_is_known(self) -> None:
+        queue = [("Queue.get", LIBRARY + "queue.py"), OWN]
+        assert read_py_spy(with_thread(queue, [BARRIER, ("run", LIBRARY + "threading.py")]), 7).thread_waits
+        assert not read_py_spy(with_thread(queue, [("read", LIBRARY + "socket.py"), OWN]), 7).thread_waits
+        assert not read_py_spy(with_thread([BARRIER, OWN], [BARRIER, OWN]), 7).thread_waits
+
+    @pytest.mark.parametrize(
+        ("does", "waits"), [([BARRIER, OWN], True), ([("recv", LIBRARY + "socket.py"), OWN], False)]
+    )
+    def test_a_program_that_a_worker_of_ray_runs_in_a_thread_is_what_is_read(
+        self, does: list[tuple[str, str]], waits: bool
+    ) -> None:
+        stack = read_py_spy(with_thread([LOOP_OF_RAY, ("<module>", SITE + "ray/default_worker.py")], does), 7)
+        assert [frame.function for frame in stack.frames] == [name for name, _ in does]
+        assert (wait_of(stack) is not None, stack.thread_waits) == (waits, False)
+
+    def test_a_worker_of_ray_that_runs_no_program_is_in_its_loop(self) -> None:
+        stack = read_py_spy(with_thread([LOOP_OF_RAY], [BARRIER]), 7)
+        assert stack.frames[0].function == "Worker.main_loop"
 
     @pytest.mark.parametrize(
         "path", ["/home/u/job/train.py", "train.py", "/opt/lib/python/rows.py", "/python3/main.py"]

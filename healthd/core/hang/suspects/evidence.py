@@ -89,9 +89,11 @@ class Activity(Struct, frozen=True):
 
 
 class Stack(Struct, frozen=True):
-    """Python functions of the main thread, or of the one for which that waits, the innermost first."""
+    """Python functions of the thread that runs the program, mostly the main one, the innermost first."""
 
     frames: Annotated[tuple[Frame, ...], Meta(max_length=MOST_FRAMES)]
+    thread_waits: bool = False
+    """Another thread of the process waits for other ranks. Kept only where this one does not."""
 
 
 class Frame(Struct, frozen=True, omit_defaults=True):

@@ -68,22 +68,35 @@ class _Stacks(NamedTuple):
 
     waiting: Mapping[int, Stack]
     outside: Mapping[int, Stack]
+    in_threads: bool = False
+    """They wait with another thread than that of the stack."""
 
 
 def _stacks(ranks: Iterable[RankEvidence]) -> _Stacks:
+    """
+    A thread beside the program counts only where no program itself waits: each may have one that waits for others to
+    save, or to end.
+    """
     known = {each.rank: each.stack for each in ranks if each.stack is not None and each.stack.frames}
     waiting = {rank: stack for rank, stack in known.items() if wait_of(stack) is not None}
-    return _Stacks(waiting, {rank: stack for rank, stack in known.items() if rank not in waiting})
+    in_threads = not waiting
+    if in_threads:
+        waiting = {rank: stack for rank, stack in known.items() if stack.thread_waits}
+    return _Stacks(waiting, {rank: stack for rank, stack in known.items() if rank not in waiting}, in_threads)
 
 
 def odd_stacks(ranks: Sequence[RankEvidence]) -> list[Odd]:
     """Ranks that do not wait where others do; else ranks whose stack is like no other."""
-    waiting, outside = _stacks(ranks)
+    waiting, outside, in_threads = _stacks(ranks)
     if not waiting or not outside:
         return _unlike({**waiting, **outside})
     if len(outside) > len(waiting):
         return []
-    return [Odd(rank, _is_outside(stack, len(waiting)), others_wait=True) for rank, stack in outside.items()]
+    others = _others_wait(len(waiting), in_threads=in_threads)
+    return [
+        Odd(rank, f"is in {spoken_place(stack)}; {others}", others_wait=not in_threads)
+        for rank, stack in outside.items()
+    ]
 
 
 def that_wait(ranks: Iterable[RankEvidence]) -> set[int]:
@@ -91,13 +104,13 @@ def that_wait(ranks: Iterable[RankEvidence]) -> set[int]:
     Ranks that wait for others by their stacks, beside some that do not: whatever else they do differently, they hold up
     none.
     """
-    waiting, outside = _stacks(ranks)
+    waiting, outside, _ = _stacks(ranks)
     return {*waiting} if outside else set()
 
 
 def most_outside(ranks: Iterable[RankEvidence]) -> str:
     """That more than half of the ranks do not wait for others, where some do. Empty: it is not so."""
-    waiting, outside = _stacks(ranks)
+    waiting, outside, _ = _stacks(ranks)
     if not waiting or len(outside) <= len(waiting):
         return ""
     rank, stack = next(iter(outside.items()))
@@ -122,12 +135,9 @@ def _is_wait(frame: Frame) -> bool:
     return any(part in frame.file for part in _WAITS_IN) and not any(part in frame.file for part in _NO_WAIT)
 
 
-def _is_outside(stack: Stack, waiting: int) -> str:
-    return f"is in {spoken_place(stack)}; {_ranks(waiting)} in a collective or for the GPU"
-
-
-def _ranks(number: int) -> str:
-    return "1 rank waits" if number == 1 else f"{number:,} ranks wait"
+def _others_wait(number: int, *, in_threads: bool) -> str:
+    ranks = "1 rank waits" if number == 1 else f"{number:,} ranks wait"
+    return f"{ranks} in a collective or for the GPU{', in another thread' if in_threads else ''}"
 
 
 def _unlike(stacks: Mapping[int, Stack]) -> list[Odd]:

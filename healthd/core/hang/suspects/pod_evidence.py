@@ -90,6 +90,7 @@ def published_process(ranks: Sequence[RankEvidence]) -> PodProcess | None:
         wchan=process.wchan,
         processes=process.processes,
         stack=[PodFrame(function=each.function, file=each.file, line=each.line, own=each.is_own) for each in frames],
+        thread_waits=chosen.stack is not None and chosen.stack.thread_waits,
     )
 
 
@@ -159,4 +160,4 @@ def _state(process: PodProcess) -> TaskState:
 def _stack(process: PodProcess) -> Stack | None:
     """Names come from the program of a user."""
     frames = tuple(Frame(bounded(each.function), bounded(each.file), each.line, each.own) for each in process.stack)
-    return Stack(frames) if frames else None
+    return Stack(frames, process.thread_waits) if frames else None

@@ -1,11 +1,13 @@
-"""The stack of the thread with which a rank waits, mostly the main one, from what `py-spy dump --json` prints. Pure."""
+"""The stack of the thread that runs the program of a rank, mostly the main one, from `py-spy dump --json`. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import takewhile
 
 import msgspec
+from msgspec.structs import replace
 
 from healthd.core.hang.suspects.evidence import MOST_FRAMES, Frame, Stack, bounded
 from healthd.core.hang.suspects.outliers import wait_of
@@ -24,6 +26,8 @@ _ENDS_OF_THREADS = {
     ("concurrent/futures/_base.py", "wait"),
 }
 """File and function of the standard library in which a thread waits for the work of another one of its process."""
+_RUNS_TASKS = ("ray/_private/worker.py", "main_loop")
+"""File and function in which the main thread of a worker of Ray is, while a thread of Ray Train runs the program."""
 
 
 class _SpiedFrame(msgspec.Struct):
@@ -44,8 +48,11 @@ class NoStack(Exception):
 
 def read_py_spy(output: bytes, pid: int) -> Stack:
     """
-    The stack of the main thread of process *pid*; while that waits for a thread to end that waits for other ranks,
-    as when it joins one that saves, the stack of this one. Raises NoStack.
+    The stack of the main thread of process *pid*. While that waits for a thread to end that waits for other ranks,
+    as when it joins one that saves, the stack of this one. Of a program that runs in another thread, as in a worker of
+    Ray, the stack of that one.
+
+    Raises NoStack.
     """
     try:
         threads = msgspec.json.decode(output, type=list[_SpiedThread])
@@ -56,10 +63,22 @@ def read_py_spy(output: bytes, pid: int) -> Stack:
     if main is None or not main.frames:
         raise NoStack("py-spy saw no Python function in the main thread")
     stack = _stack(main)
-    if _waits_for_a_thread(stack):
-        others = (_stack(thread) for thread in threads if thread is not main)
-        return next((other for other in others if wait_of(other) is not None), stack)
-    return stack
+    if wait_of(stack) is not None:
+        return stack
+    others = [_stack(thread) for thread in threads if thread is not main]
+    waiting = next((other for other in others if wait_of(other) is not None), None)
+    if waiting is not None and _waits_for_a_thread(stack):
+        return waiting
+    runs = _that_runs_task(stack, others) or stack
+    return replace(runs, thread_waits=waiting is not None and wait_of(runs) is None)
+
+
+def _that_runs_task(main: Stack, others: Sequence[Stack]) -> Stack | None:
+    """The one with the program's own code: of several, as where it loads data in a further one, one that waits."""
+    if not any((frame.file, _name(frame)) == _RUNS_TASKS for frame in main.frames):
+        return None
+    own = [stack for stack in others if any(frame.is_own for frame in stack.frames)]
+    return next((stack for stack in own if wait_of(stack) is not None), next(iter(own), None))
 
 
 def _stack(thread: _SpiedThread) -> Stack:
@@ -72,8 +91,13 @@ def _waits_for_a_thread(stack: Stack) -> bool:
 
 
 def _in_library(frame: Frame) -> tuple[str, str]:
-    """The file of *frame* below the folder of the standard library, and its function without its class."""
-    return frame.file.partition("/")[2], frame.function.rpartition(".")[2]
+    """The file of *frame* below the folder of the standard library, and its function."""
+    return frame.file.partition("/")[2], _name(frame)
+
+
+def _name(frame: Frame) -> str:
+    """Its function without its class."""
+    return frame.function.rpartition(".")[2]
 
 
 def _frame(spied: _SpiedFrame) -> Frame:

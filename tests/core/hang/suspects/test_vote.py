@@ -249,6 +249,23 @@ class TestStacks:
         assert named(location) == []
         assert location.reason == "2 of 3 ranks do not wait for others: rank 0 is in __getitem__ (dataset.py:12)"
 
+    def test_of_programs_that_hand_over_to_a_thread_the_one_whose_thread_does_not_wait_is_named(self) -> None:
+        """Nor is one of the others, which runs for another reason."""
+        frames = (Frame("Queue.get", "python3.11/queue.py", 171), Frame("main", "train.py", 9, is_own=True))
+        ranks = [
+            evidence(SMALL, rank, stack=Stack(frames, thread_waits=rank != 1), state=TaskState.SLEEPING)
+            for rank in range(3)
+        ]
+        (suspect,) = vote([*ranks, evidence(SMALL, 3, stack=Stack(frames, True), state=TaskState.RUNNING)]).suspects
+
+        assert (suspect.rank, suspect.confidence) == (1, 0.4)
+        assert suspect.witnesses[0].words.endswith("3 ranks wait in a collective or for the GPU, in another thread")
+
+    def test_a_thread_that_waits_says_nothing_where_programs_wait_themselves(self) -> None:
+        """It may be one that saves, of the rank that holds up the others."""
+        loads = Stack(LOADING.frames, thread_waits=True)
+        assert named(vote([evidence(SMALL, rank, stack=loads if rank == 1 else WAITING) for rank in range(4)])) == [1]
+
     def test_ranks_that_all_load_have_no_culprit(self) -> None:
         assert named(vote([evidence(SMALL, rank, stack=LOADING) for rank in range(8)])) == []
 
