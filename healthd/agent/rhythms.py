@@ -17,7 +17,7 @@ from healthd.core.api import PodRhythm
 from healthd.core.api.health import MemberState, PodProcess
 from healthd.core.backoff import Jitter, no_jitter
 from healthd.core.hang.gpus import GpuRhythms, GpuUses
-from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY, PodRhythms
+from healthd.core.hang.pods import CHOOSE_EVERY, SAMPLE_EVERY, GpusOfNode, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
 from healthd.core.hang.work.gpus.gpu_clocks import ClockWindows
 from healthd.core.hang.work.gpus.gpu_windows import gpu_windows
@@ -115,7 +115,8 @@ class RhythmSampler:
             self._rhythms.choose(self._usages.processor_times(), now)
         self._rhythms.observe(self._usages.read(self._rhythms.sampled), now, finely=finely)
         gpus = self._observe_gpus(now)
-        self._rhythms.observe_gpus(gpus.since if gpus is not None else None)
+        silent_since = gpus.since if gpus is not None else None
+        self._rhythms.observe_gpus(GpusOfNode(self._gpus.are_there, self._gpus.worked_at, silent_since))
         if quiet := self._rhythms.to_look_at:
             self._rhythms.look_at(self._usages.stalls(quiet), self._ask(quiet))
         if working := self._rhythms.to_compare(now):

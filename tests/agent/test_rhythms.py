@@ -289,6 +289,43 @@ def test_a_gpu_that_the_others_wait_for_is_listed_with_them() -> None:
     assert [[late.pci for late in each.host_bound_gpus] for each in rhythms] == [[], ["gpu-1"]]
 
 
+class Starting(Machine):
+    """Its pod begins after the agent, loads for 20 s and then waits. A GPU may work meanwhile."""
+
+    begins, loaded = START + timedelta(seconds=15), START + timedelta(seconds=35)
+    memory = 0.0
+
+    def processor_times(self) -> Mapping[str, float]:
+        """Of the pod, once it is there."""
+        return {"rank": self.used.cpu} if self.now >= self.begins else {}
+
+    def turn(self, sampler: RhythmSampler) -> Sequence[PodRhythm]:
+        """The pod loads by itself."""
+        self.works = self.begins <= self.now < self.loaded
+        return super().turn(sampler)
+
+    def read_gpus(self, now: datetime) -> GpuUses:
+        """A process of some pod holds its memory."""
+        return GpuUses(now, {"gpu": GpuUse(self.memory, self.memory, 7e9)})
+
+
+def test_a_pod_that_waits_in_its_start_is_listed_unless_a_gpu_works_meanwhile() -> None:
+    machine = Starting()
+    sampler = RhythmSampler(machine, read_gpus=machine.read_gpus)
+    while machine.now < START + timedelta(minutes=5):
+        machine.memory += 0.5
+        pods = [each for each in machine.turn(sampler) if each.uid == "rank"]
+    assert pods == []
+
+    stopped = machine.now
+    while not pods:
+        pods = [each for each in machine.turn(sampler) if each.uid == "rank"]
+    (pod,) = pods
+    assert (pod.state, pod.is_start) == (MemberState.SILENT, True)
+    assert timedelta(seconds=118) <= machine.now - stopped <= timedelta(seconds=123)
+    assert machine.quiet_looks == 1
+
+
 def test_where_work_is_not_compared_clocks_are_not_either() -> None:
     machine = Machine()
     sampler = RhythmSampler(machine, read_gpus=runs_at(machine, 1400), with_work=False)

@@ -21,6 +21,7 @@ from healthd.core.config.gangs import SilenceMode
 from healthd.core.hang.pods import CHOOSE_EVERY, PodRhythms
 from healthd.core.hang.samples import Stall, Usage
 from healthd.core.hang.silence import GangRhythm, Silence
+from healthd.core.hang.start import Start
 from healthd.core.node.reporting import quiet_pods, write_at
 from healthd.core.recovery.gang import GangOptions, GangView
 from healthd.core.recovery.hangs.gang_silence import observed_silence, to_restart_for
@@ -42,7 +43,7 @@ class OfRun:
     """`healthd run --hang restart`."""
 
     def __init__(self) -> None:
-        self.rhythm = GangRhythm(judges_starts=True)
+        self.rhythm = GangRhythm(starts=Start)
         self.silence: Silence | None = None
         self.reports: list[Silence] = []
         self.restarts: list[datetime] = []
@@ -172,6 +173,8 @@ class _Agent:
     def observe(self, used: dict[str, Usage], now: datetime) -> bool:
         """Whether something was written."""
         mine = {uid: used[uid] for uid in self._uids if uid in used}
+        if self._chosen_at is None:
+            self._rhythms.choose({}, now - CHOOSE_EVERY)  # the agent was there before its pods
         if self._chosen_at is None or now - self._chosen_at >= CHOOSE_EVERY:
             self._chosen_at = now
             self._rhythms.choose({uid: usage.cpu for uid, usage in mine.items()}, now)

@@ -331,7 +331,8 @@ class GpuClocks(Slim, frozen=True, kw_only=True):
 
 class PodRhythm(Slim, frozen=True, kw_only=True):
     """
-    What is usual for pod *uid*, and whether it does that now. A pod whose rhythm is not known is not listed.
+    What is usual for pod *uid*, and whether it does that now. A pod whose rhythm is not known is not listed, but for
+    one that fell silent before.
 
     *state* is `waiting` or `silent` only once that has lasted for longer than the pod's own rhythm allows.
     """
@@ -346,6 +347,8 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     """Seconds between two of its steps."""
     allowed: float = 0
     """Seconds without work that its own rhythm allows."""
+    is_start: bool = False
+    """Its rhythm is not known yet: it worked once and does next to nothing now, or did so for a while."""
     worked: Annotated[float, msgspec.Meta(ge=0)] | None = None
     """Seconds for which its agent had seen it work by this rhythm before, without a long pause; absent while it works,
     and from an older agent."""

@@ -75,6 +75,16 @@ class GpuRhythms:
         """Whether there is anything to sample each second."""
         return bool(self._most)
 
+    @property
+    def are_there(self) -> bool:
+        """Whether one of the node said lately what it does."""
+        return self._before is not None and bool(self._before.gpus)
+
+    @property
+    def worked_at(self) -> datetime | None:
+        """When the memory of one of them was last used. None: not since the agent began."""
+        return max(self._worked_at.values(), default=None)
+
     def observe(self, uses: GpuUses) -> None:
         """Take a sample. The same one again is none."""
         before, self._before = self._before, uses

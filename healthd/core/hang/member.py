@@ -39,12 +39,12 @@ YOUNG = timedelta(minutes=10)
 class MemberRhythm:
     """One member: its ring, its rhythm once it is learned, and for how long it has done nothing."""
 
-    def __init__(self, at: datetime, kept: int = KEPT, past: Past | None = None, *, judges_start: bool = False) -> None:
+    def __init__(self, at: datetime, kept: int = KEPT, past: Past | None = None, start: Start | None = None) -> None:
         self.ring = SampleRing(kept)
         self.past = past or Past()
         self.gpu_past = Past()
         self.rhythm: Rhythm | None = None
-        self.start: Start | None = Start() if judges_start else None
+        self.start = start
         """Until its first rhythm is learned, where that is judged. Then, and if a rhythm is forgotten: None."""
         self.last_active = at
         self.unseen = timedelta(0)
@@ -128,6 +128,10 @@ class MemberRhythm:
     def forget_rhythm(self) -> None:
         """Learn anew, from later samples alone."""
         self.rhythm, self.start, self.quiet, self.worked = None, None, 0.0, 0.0
+        self.learn_from_now()
+
+    def learn_from_now(self) -> None:
+        """What came before is not usual."""
         self._learns_from = self._learns_from_least = 0
 
     def seems_idle(self) -> bool:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from heapq import nlargest
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,6 +28,7 @@ from healthd.core.hang.past import Past
 from healthd.core.hang.rhythm import WINDOW
 from healthd.core.hang.samples import Rates, Stall, Usage
 from healthd.core.hang.silence import GangRhythm, Silence
+from healthd.core.hang.start import LITTLE, POD_LITTLE, PodStart
 from healthd.core.hang.work.pod_ranks import PodRanks
 from healthd.core.hang.work.rank_time import RankTime
 from healthd.core.hang.work.work_windows import FINE, pod_windows, recent_work
@@ -37,6 +40,10 @@ ENOUGH = 0.1
 """Cores. A rank that waits for its GPU without sleeping uses one; one that sleeps, or shares a busy node, uses less."""
 DECAY = 0.5
 """What is left, at the next choice, of the use of a pod that pauses. One of a full core pauses for a minute."""
+STARTS_FOR = timedelta(minutes=30)
+"""How long a pod is sampled at least that began after the agent: it may hang before its rhythm is known."""
+HANGS_FOR = timedelta(hours=3)
+"""The same for one that fell silent then. Many are no ranks, and are idle for weeks."""
 STAYS = 1.5
 """A pod that is sampled counts as so many times as busy as it is: two that are alike do not take turns."""
 NOTABLE = 1.5
@@ -45,6 +52,16 @@ MOST_COMPARED = 64
 """Ranks of all pods that are compared with others of their pod: an hour is remembered of each."""
 KEPT = WINDOW + 20
 """Samples of each pod."""
+
+
+class GpusOfNode(NamedTuple):
+    """The GPUs of the node together. Which pod has which is not known."""
+
+    are_there: bool = False
+    worked_at: datetime | None = None
+    """When one of them last did, as far as is remembered."""
+    silent_since: datetime | None = None
+    """None: they work, or it is not known."""
 
 
 class PodRhythms:
@@ -61,6 +78,9 @@ class PodRhythms:
         self._pasts: dict[str, Past] = {}
         """Of all pods of the node: one that works little and compiles now and then is sampled only while it does."""
         self._last: tuple[datetime, Mapping[str, float]] | None = None
+        self._first: frozenset[str] | None = None
+        """The pods that were there at first: it is not known how they began."""
+        self._gpus = GpusOfNode()
         self._published: list[PodRhythm] = []
 
     @property
@@ -76,6 +96,8 @@ class PodRhythms:
         fell silent stays.
         """
         before, self._last = self._last, (at, processor_times)
+        if self._first is None:
+            self._first = frozenset(processor_times)
         if before is None or at <= before[0]:
             return
         seconds = (at - before[0]).total_seconds()
@@ -84,11 +106,15 @@ class PodRhythms:
         for uid, pod in self._pods.items():
             pod.pause_or_work(used.get(uid, 0.0))
         weights = {uid: cores for uid, cores in used.items() if cores >= ENOUGH}
-        weights |= {uid: pod.weight for uid, pod in self._pods.items() if pod.is_known or pod.weight >= ENOUGH}
+        weights |= {uid: pod.weight for uid, pod in self._pods.items() if pod.stays(at) or pod.weight >= ENOUGH}
         chosen = nlargest(self._most, weights, key=lambda uid: (weights[uid], uid))
-        self._pods = {
-            uid: self._pods.get(uid) or _Pod(uid, weights[uid], self._late, self._pasts[uid]) for uid in chosen
-        }
+        self._pods = {uid: self._pods.get(uid) or self._new(uid, weights[uid], at) for uid in chosen}
+
+    def _new(self, uid: str, cores: float, at: datetime) -> _Pod:
+        is_start = self._first is not None and uid not in self._first
+        start = partial(PodStart, POD_LITTLE if self._gpus.are_there else LITTLE)
+        rhythm = GangRhythm(KEPT, {uid: self._pasts[uid]}, starts=start if is_start else None)
+        return _Pod(uid, cores, self._late, rhythm, starts_until=at + STARTS_FOR if is_start else at)
 
     def _remember(self, used: Mapping[str, float], seconds: float) -> None:
         """What pods use that are not sampled. Those that are remember it themselves."""
@@ -110,10 +136,11 @@ class PodRhythms:
         """Whether a pod is quiet that worked after this time."""
         return any(pod.silence is not None and pod.silence.since > after for pod in self._pods.values())
 
-    def observe_gpus(self, silent_since: datetime | None) -> None:
-        """Since when all GPUs of the node are silent. None: they are not, or it is not known."""
+    def observe_gpus(self, gpus: GpusOfNode) -> None:
+        """What those of the node do now."""
+        self._gpus = gpus
         for pod in self._pods.values():
-            pod.observe_gpus(silent_since)
+            pod.observe_gpus(gpus)
 
     @property
     def to_look_at(self) -> Sequence[str]:
@@ -137,8 +164,11 @@ class PodRhythms:
             self._pods[uid].compare(known if others + len(known) <= MOST_COMPARED else (), at)
 
     def published(self) -> Sequence[PodRhythm]:
-        """The pods whose rhythm is known, sorted by uid; the same list object again when nothing changed."""
-        known = [self._pods[uid].published() for uid in sorted(self._pods) if self._pods[uid].is_known]
+        """
+        The pods whose rhythm is known, or that fell silent before, sorted by uid; the same list object again when
+        nothing changed.
+        """
+        known = [self._pods[uid].published() for uid in sorted(self._pods) if self._pods[uid].is_listed]
         if known != self._published:
             self._published = known
         return self._published
@@ -147,16 +177,20 @@ class PodRhythms:
 class _Pod:
     """One pod that is sampled, and used so many cores when it was chosen."""
 
-    def __init__(self, uid: str, cores: float, late: timedelta | None, past: Past) -> None:
+    def __init__(
+        self, uid: str, cores: float, late: timedelta | None, rhythm: GangRhythm, starts_until: datetime
+    ) -> None:
         self._uid = uid
         self._cores = cores
         self._late = late
         self._work = pod_windows(late) if late is not None else None
         self._recent: PodWork | None = None
         self._ranks = PodRanks() if late is not None else None
-        self._rhythm = GangRhythm(KEPT, {uid: past})
+        self._rhythm = rhythm
+        self._starts_until = starts_until
+        self._fell_silent_in_start = False
         self.silence: Silence | None = None
-        self._gpus_silent_since: datetime | None = None
+        self._gpus = GpusOfNode()
         self._activity: PodActivity | None = None
         """What it does, once it may be quiet and was looked at."""
         self._numbers = (0.0, 0.0)
@@ -165,6 +199,16 @@ class _Pod:
     @property
     def is_known(self) -> bool:
         return self._rhythm.is_known
+
+    @property
+    def is_listed(self) -> bool:
+        """What it was once said to do has to be taken back."""
+        return self.is_known or self._fell_silent_in_start
+
+    def stays(self, at: datetime) -> bool:
+        """Whether it is worth a sample though it does nothing."""
+        hangs = self.silence is not None and at - self.silence.since < HANGS_FOR
+        return self.is_known or at < self._starts_until or hangs
 
     @property
     def weight(self) -> float:
@@ -177,12 +221,21 @@ class _Pod:
         self._cores = max(cores, DECAY * self._cores)
 
     def observe(self, usage: Usage, at: datetime) -> None:
-        self.silence = self._rhythm.observe({self._uid: usage}, at)
+        silence = self._rhythm.observe({self._uid: usage}, at)
+        self.silence = self._of_start(silence, at) if silence is not None and silence.is_start else silence
         if self._quiet_since is None:
             self._activity = None
         self._numbers = rounded_anew(self._numbers, (self._rhythm.period, self._rhythm.allowed))
         if self.is_known and self._work is not None:
             self._work.observe(self._rhythm.members[self._uid].ring, self._rhythm.period, at)
+
+    def _of_start(self, silence: Silence, at: datetime) -> Silence | None:
+        """*silence*, if none of the GPUs has worked since: one of them may be its own."""
+        since = max(silence.since, self._gpus.worked_at or silence.since)
+        if (at - since).total_seconds() < silence.allowed:
+            return None
+        self._fell_silent_in_start = True
+        return replace(silence, since=since)
 
     def cut_finely(self, at: datetime) -> None:
         """Sooner than other windows: the controller waits, and few agents are asked."""
@@ -209,15 +262,15 @@ class _Pod:
         if self._ranks is not None:
             self._ranks.observe(times, self._rhythm.period, at)
 
-    def observe_gpus(self, silent_since: datetime | None) -> None:
-        self._gpus_silent_since = silent_since
+    def observe_gpus(self, gpus: GpusOfNode) -> None:
+        self._gpus = gpus
 
     @property
     def _quiet_since(self) -> datetime | None:
         """Beside silent GPUs a pod may be quiet of which nothing would show that it polls."""
         if self.silence is not None:
             return self.silence.since
-        return self._gpus_silent_since if self.is_known and not self._shows_polling else None
+        return self._gpus.silent_since if self.is_known and not self._shows_polling else None
 
     @property
     def _shows_polling(self) -> bool:
@@ -254,6 +307,7 @@ class _Pod:
             state=MemberState.WORKING,
             period=period,
             allowed=allowed,
+            is_start=not self.is_known,
             shows_polling=self._shows_polling,
             activity=self._activity,
             work=self._work.newest if self._work is not None else None,

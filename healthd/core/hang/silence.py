@@ -9,7 +9,7 @@ history: its period, and its pauses that ended by themselves (evaluations, saves
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from healthd.core.api.recoveries import LONGEST_DOING, HangSuspect
 from healthd.core.hang.member import MemberRhythm
 from healthd.core.hang.past import Past
 from healthd.core.hang.samples import KEPT, Usage
-from healthd.core.hang.start import ALLOWED as START_ALLOWED
+from healthd.core.hang.start import Start
 from healthd.core.printable import printable
 from healthd.core.untrusted import Moment
 
@@ -99,16 +99,20 @@ class GangRhythm:
     """
     The members of one gang together, and the pauses that it came back from.
 
-    *kept*: samples of each member. *pasts*: what is known of members from before they were sampled. *judges_starts*:
-    whether a gang hangs that does nothing at all before its rhythm is known.
+    *kept*: samples of each member. *pasts*: what is known of members from before they were sampled. *starts*: how to
+    judge a member before its rhythm is known; None: a gang that does nothing at all then does not hang.
     """
 
     def __init__(
-        self, kept: int = KEPT, pasts: Mapping[str, Past] | None = None, *, judges_starts: bool = False
+        self,
+        kept: int = KEPT,
+        pasts: Mapping[str, Past] | None = None,
+        *,
+        starts: Callable[[], Start] | None = None,
     ) -> None:
         self._kept = kept
         self._pasts = pasts or {}
-        self._judges_starts = judges_starts
+        self._starts = starts
         self.members: dict[str, MemberRhythm] = {}
         self._ended: dict[str, None] = {}
         """Members that are no more, in the order of their ends."""
@@ -145,9 +149,8 @@ class GangRhythm:
         stopped_by_a_person, learns = _all_are_stopped(usages), not self._may_hang_in_start
         for rank, usage in usages.items():
             if rank not in self.members:
-                self.members[rank] = MemberRhythm(
-                    at, self._kept, self._pasts.get(rank), judges_start=self._judges_starts
-                )
+                start = self._starts() if self._starts is not None else None
+                self.members[rank] = MemberRhythm(at, self._kept, self._pasts.get(rank), start)
             self.members[rank].observe(None if stopped_by_a_person else usage, at, learns=learns)
         self._remember_pause()
         self._remember_save(at, appeared=saves)
@@ -227,6 +230,9 @@ class GangRhythm:
         was_work = any(member.does_other_work for member in self.members.values())
         if self._is_start and quiet < self._quiet:
             self._start_pause = max(self._start_pause, self._quiet)
+            if self._present is not None:
+                for member in self.members.values():
+                    member.learn_from_now()
         is_over = quiet < self._quiet and not (was_work or self._was_stopped or self._is_start)
         if is_over and PAUSE_FACTOR * self._quiet > self.least_allowed:
             self._pauses.append(_Pause(self._quiet, self._save_began is not None, self._polled))
@@ -326,12 +332,14 @@ class GangRhythm:
         What comes in each half a minute beside short steps, such as a look at the metrics or a short evaluation, is a
         period, too. Then the gang works all the time, and the longest usual gap is what the time between steps is.
         """
-        gap = max((member.rhythm.gap for member in self.members.values() if member.rhythm), default=0.0)
+        members = self.members.values()
+        gap = max((member.rhythm.gap for member in members if member.rhythm), default=0.0)
         between = min(self.period, max(SHORTEST_PERIOD, gap + 1))
         rhythm = max(SHORTEST.total_seconds(), PERIODS * between + 2, 2 * gap)
         if not self._is_start:
             return rhythm
-        return max(rhythm, 0.0 if self._cannot_go_on else START_ALLOWED, PAUSE_FACTOR * self._start_pause)
+        start = 0.0 if self._cannot_go_on else max(member.start.allowed for member in members if member.start)
+        return max(rhythm, start, PAUSE_FACTOR * self._start_pause)
 
     @property
     def _is_start(self) -> bool:
@@ -408,7 +416,7 @@ def _starts_can_be_judged(members: Sequence[MemberRhythm]) -> bool:
     if not starts:
         return True
     half_have_begun = 2 * sum(start.has_begun for start in starts) >= len(starts)
-    is_counted = any(start.ran for start in starts)
+    is_counted = any(start.is_counted for start in starts)
     if not (half_have_begun and is_counted):
         return False
     return any(_cannot_go_on(member.states) for member in members) or not _may_compute(members)

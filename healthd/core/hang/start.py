@@ -33,10 +33,21 @@ WAITS = 0.9
 """Of the time a kernel runs on its GPUs, and hardly uses their memory: as those of NCCL do that wait for other GPUs."""
 ALLOWED = 30.0
 """Seconds in which every member does nothing: three times the shortest of a rhythm, for nothing is known yet."""
+POD_HAS_BEGUN = 2.0
+"""The same as `HAS_BEGUN` for a pod: shells, launchers and sidecars use less."""
+POD_ALLOWED = 120.0
+"""The same as `ALLOWED` for a pod, of which less is seen."""
+POD_LITTLE = 0.1
+"""The same as `LITTLE` for a pod beside GPUs, of which the eight ranks that wait use up to 0.06 cores."""
 
 
 class Start:
     """One member before its rhythm is known."""
+
+    allowed = ALLOWED
+    """Seconds in which it may do nothing."""
+    begins_with = HAS_BEGUN
+    """Seconds of processor time."""
 
     def __init__(self) -> None:
         self._used = 0.0
@@ -60,7 +71,12 @@ class Start:
     @property
     def has_begun(self) -> bool:
         """Whether it has used enough to be the program itself."""
-        return self._used >= HAS_BEGUN
+        return self._used >= self.begins_with
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether little use of a processor can be told from none."""
+        return self.ran > 0
 
     def observe(self, sample: Rates, seconds: float) -> Activity:
         """What the newest *sample*, of so many *seconds*, shows. Whatever may be work is work."""
@@ -80,6 +96,30 @@ class Start:
             return Activity.IDLE if self._looked.bit_count() <= 1 else Activity.WORKING
         self._looked = 0
         return Activity.SPINNING if sample.cpu >= BUSY and sample.switches < NOISE["switches"] else Activity.WORKING
+
+
+class PodStart(Start):
+    """
+    One pod before its rhythm is known, by its control group. That shows no threads, no files and no network, so a light
+    step may be overlooked: what it shows as nothing has to last.
+    """
+
+    allowed = POD_ALLOWED
+    begins_with = POD_HAS_BEGUN
+
+    def __init__(self, little: float = LITTLE) -> None:
+        super().__init__()
+        self._little = little
+
+    @property
+    def is_counted(self) -> bool:
+        """Control groups count microseconds."""
+        return True
+
+    def observe(self, sample: Rates, seconds: float) -> Activity:
+        """As of any member. A pod that polls for its peers counts as one that works."""
+        self._used += sample.cpu * seconds
+        return Activity.WORKING if sample.cpu >= self._little or _does_something(sample) else Activity.IDLE
 
 
 def _only_asks(sample: Rates) -> bool:

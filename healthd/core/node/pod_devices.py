@@ -25,6 +25,11 @@ def amount_of(resource: str, pod: Pod) -> int:
     return sum(number_or(each.get(resource, ""), 0) for each in held)
 
 
+def gpus_held(pod: Pod) -> int:
+    """How many GPUs the containers of *pod* hold."""
+    return sum(amount_of(name, pod) for name in devices_of(pod) if name.startswith(GPU_PREFIXES))
+
+
 def has_all_gpus(pod: Pod, node: Node) -> bool:
     """Whether no other pod can have a GPU of its *node*."""
     offered = {name: amount for name, amount in node.status.capacity.items() if name.startswith(GPU_PREFIXES)}

@@ -23,6 +23,7 @@ from healthd.core.hang.history import ActivityHistory, history_of
 from healthd.core.hang.inactivity import Inactivity
 from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import GangRhythm, Silence
+from healthd.core.hang.start import Start
 from healthd.core.hang.suspects.evidence import Activity
 from healthd.core.hang.suspects.suspicion import suspects_of
 from healthd.core.hang.work.own_waits import seconds_between_looks
@@ -70,7 +71,7 @@ class HangWatch:
         open_tree: Callable[[RunningRank], ProcessTree] | None = None,
         looks: Looks | None = None,
     ) -> None:
-        self.rhythm = GangRhythm(judges_starts=True)
+        self.rhythm = GangRhythm(starts=Start)
         self.silence: Silence | None = None
         """The present silence, as it was first seen."""
         self.inactivity = Inactivity()

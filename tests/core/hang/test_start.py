@@ -11,12 +11,13 @@ import pytest
 from healthd.core.hang.describe import why_hang
 from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import GangRhythm, Silence, cannot_go_on
+from healthd.core.hang.start import Start
 from tests.core.hang.sampled import Gang, Second, is_stopped, is_traced
 
 
 def starting(loads_for: int = 8, trains_for: int = 12, ranks: int = 4) -> Gang:
     """A gang that has loaded its program, and has made its first steps."""
-    gang = Gang(ranks, rhythm=GangRhythm(judges_starts=True))
+    gang = Gang(ranks, rhythm=GangRhythm(starts=Start))
     assert gang.run(loads_for, loads) is None
     assert gang.run(trains_for, trains) is None
     return gang
@@ -141,7 +142,7 @@ waits_for_gpus = uses("R", cpu=1.0, ran=1.0, kernels=1.0)
 
 def starting_on_gpus() -> Gang:
     """A gang that has loaded its program, and made its first steps on GPUs."""
-    gang = Gang(4, rhythm=GangRhythm(judges_starts=True))
+    gang = Gang(4, rhythm=GangRhythm(starts=Start))
     assert gang.run(8, loads) is None
     assert gang.run(6, uses("R", cpu=1.0, ran=0.9, kernels=0.8, gpu=0.3)) is None
     return gang
@@ -233,21 +234,21 @@ def test_steps_that_sleep_for_many_seconds_are_work() -> None:
     def steps(_rank: int, at: int, _dice: random.Random) -> Usage:
         return Usage(cpu=0.003, ran=0.003, switches=3, states="S") if at % 25 == 0 else Usage(states="S")
 
-    gang = Gang(rhythm=GangRhythm(judges_starts=True))
+    gang = Gang(rhythm=GangRhythm(starts=Start))
     gang.run(5, loads)
 
     assert gang.run(300, steps) is None
 
 
 def test_a_script_that_waits_before_it_starts_the_program_is_no_hang() -> None:
-    gang = Gang(rhythm=GangRhythm(judges_starts=True))
+    gang = Gang(rhythm=GangRhythm(starts=Start))
 
     assert gang.run(1, uses(cpu=0.01, ran=0.01, faults=500)) is None
     assert gang.run(90, uses()) is None
 
 
 def test_one_rank_that_has_not_begun_is_part_of_the_hang_of_the_others() -> None:
-    gang = Gang(rhythm=GangRhythm(judges_starts=True))
+    gang = Gang(rhythm=GangRhythm(starts=Start))
     late = uses("D", cpu=0.001, ran=0.001)
     gang.run(8, late, loads, loads, loads)
 
@@ -255,7 +256,7 @@ def test_one_rank_that_has_not_begun_is_part_of_the_hang_of_the_others() -> None
 
 
 def test_a_rank_that_stopped_before_its_first_sample_is_part_of_the_hang_of_the_others() -> None:
-    gang = Gang(ranks=2, rhythm=GangRhythm(judges_starts=True))
+    gang = Gang(ranks=2, rhythm=GangRhythm(starts=Start))
     gang.run(1, uses(cpu=0.04, ran=0.04))
     gang.run(8, uses(), loads)
 
@@ -264,7 +265,7 @@ def test_a_rank_that_stopped_before_its_first_sample_is_part_of_the_hang_of_the_
 
 def test_members_of_which_no_main_thread_is_known_are_not_judged() -> None:
     """Such as where the kernel does not count how long threads run."""
-    gang = Gang(rhythm=GangRhythm(judges_starts=True))
+    gang = Gang(rhythm=GangRhythm(starts=Start))
     gang.run(20, uses(cpu=0.4, switches=40, faults=60))
 
     assert gang.run(40, uses(cpu=0.003)) is None

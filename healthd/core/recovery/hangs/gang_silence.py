@@ -92,11 +92,12 @@ def observed_silence(view: GangView, policy: HangPolicy, now: datetime) -> Obser
     if view.root is None or _first_works(view, now) or not is_whole(view, view.root):
         return None
     reports = _quiet_reports(view, now)
-    if not reports:
+    is_start = any(report.rhythm.is_start for report in reports)
+    if not reports or (is_start and not _all_rest(view, now)):
         return None
     last = max(report.since for report in reports)
     allowed = max(SHORTEST.total_seconds(), *(report.rhythm.allowed for report in reports))
-    if (last - min(report.since for report in reports)).total_seconds() > allowed:
+    if not is_start and (last - min(report.since for report in reports)).total_seconds() > allowed:
         return None  # ranks that wait for each other stop together: one of the reports is old, or is of no rank
     if (now - last).total_seconds() < allowed or _may_still_save(view.root, last, policy, now):
         return None
@@ -108,6 +109,7 @@ def observed_silence(view: GangView, policy: HangPolicy, now: datetime) -> Obser
         period=max(report.rhythm.period for report in reports),
         members=tuple(_member(report, view.root) for report in reports),
         worked=_worked(reports),
+        is_start=is_start,
         suspects=suspects,
         located=located,
     )
@@ -167,6 +169,15 @@ def _quiet_reports(view: GangView, now: datetime) -> list[_Report]:
             return []
         reports.append(_Report(pod, rhythm, since, seen_at, known.gpu_utilisation))
     return reports
+
+
+def _all_rest(view: GangView, now: datetime) -> bool:
+    """
+    Whether those that are no ranks do nothing either. A start may wait for them: the workers of a RayCluster do nothing
+    until its head has work for them.
+    """
+    known = (rhythm_of(pod, view, now) for pod in members(view) if pod.status.phase != "Succeeded")
+    return all(rhythm is not None and rhythm.state in QUIET for rhythm in known)
 
 
 def _may_still_save(root: Root, last: datetime, policy: HangPolicy, now: datetime) -> bool:

@@ -16,11 +16,13 @@ from msgspec.structs import replace
 
 from healthd.core.api import Node, NodeHealth, Pod
 from healthd.core.api.health import GPUS, MemberState, PodRhythm
-from healthd.core.node.pod_devices import has_all_gpus
+from healthd.core.node.pod_devices import gpus_held, has_all_gpus
 from healthd.core.node.reporting import is_silent
 from healthd.core.recovery.gang import GangView
 
 QUIET = frozenset({MemberState.SILENT, MemberState.WAITING})
+LITTLE = 0.02
+"""Cores for each GPU of a pod, or for one without any, that ranks use at most that wait: eight of torch use 0.06."""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -42,8 +44,12 @@ def report_of(pod: Pod, view: GangView, now: datetime) -> PodReport | None:
         return None
     rhythm, gpus = (_find(health.status.rhythms, each) for each in (uid, GPUS))
     if gpus is None or not has_all_gpus(pod, node):
-        return _report(rhythm, None, health)
-    return _report(_judged(rhythm, gpus, pod), gpus, health)
+        gpus = None
+    else:
+        rhythm = _judged(rhythm, gpus, pod)
+    if rhythm is not None and rhythm.state in QUIET and rhythm.is_start and not _rests(rhythm, pod, health):
+        return None
+    return _report(rhythm, gpus, health)
 
 
 def gpus_of(pod: Pod, view: GangView, now: datetime) -> PodRhythm | None:
@@ -104,6 +110,18 @@ def _beside_silent_gpus(rhythm: PodRhythm | None, gpus: PodRhythm, since: dateti
     return replace(
         rhythm, state=MemberState.WAITING, since=since, period=gpus.period, allowed=patience, worked=gpus.worked
     )
+
+
+def _rests(rhythm: PodRhythm, pod: Pod, health: NodeHealth) -> bool:
+    """
+    Whether *pod*, of which it is not known what is usual, does next to nothing. Its agent does not know how many ranks
+    it may have. And it has to see the GPUs of its node, if the pod has some: that they have not worked says nothing
+    else.
+    """
+    gpus = gpus_held(pod)
+    if rhythm.activity is None or (gpus and not health.status.inventory):
+        return False
+    return rhythm.activity.cpu <= LITTLE * max(1, gpus)
 
 
 def _is_live(node: Node, health: NodeHealth, now: datetime) -> bool:

@@ -15,14 +15,15 @@ from healthd.core.api import (
     ContainerStatus,
     Node,
     NodeHealth,
+    NodeHealthStatus,
     Pod,
     PodStatus,
 )
-from healthd.core.api.health import MemberState, PodActivity, PodProcess, PodRhythm
+from healthd.core.api.health import Device, MemberState, PodActivity, PodProcess, PodRhythm
 from healthd.core.api.kubernetes.pods import Container, ContainerResources, Running
 from healthd.core.config import HangPolicy
 from healthd.core.config.gangs import SilenceMode
-from healthd.core.hang.describe import describe
+from healthd.core.hang.describe import describe, why_hang
 from healthd.core.node.reporting import RENEW_AFTER
 from healthd.core.recovery.gang import GangOptions, GangView, Root, RootOutcome
 from healthd.core.recovery.hangs.gang_silence import (
@@ -33,7 +34,7 @@ from healthd.core.recovery.hangs.gang_silence import (
     ranks,
     to_restart_for,
 )
-from healthd.core.recovery.progress import Progress
+from healthd.core.recovery.progress import Progress, is_past_waiting
 from tests.builders import a_node, a_nodehealth
 from tests.core.gangs import a_root
 from tests.core.recovery.silences import NOW, a_gang, a_rank, a_report, a_rhythm, ago
@@ -212,6 +213,68 @@ def test_a_gang_that_saved_long_after_its_ranks_fell_silent_works_until_two_save
     assert seen(made_later) is None
     assert seen(saved_after(silent=3500, saved=2999)) is None
     assert seen(saved_after(silent=3500, saved=3001)) is not None
+
+
+def a_start(number: int, *, cpu: float | None = 0.01, **fields: Any) -> PodRhythm:
+    """A rank that has done nothing for three minutes, before its rhythm is known."""
+    activity = PodActivity(cpu=cpu) if cpu is not None else None
+    known: dict[str, Any] = {"since": ago(180), "allowed": 120.0, "period": 0.0, "worked": 0.0, "activity": activity}
+    return a_rhythm(number, is_start=True, **{**known, **fields})
+
+
+def starting(first: PodRhythm, **fields: Any) -> GangView:
+    reports = (a_report(0, first), a_report(1, a_start(1, since=ago(1800))))
+    return a_gang(health={report.metadata.name: report for report in reports}, **fields)
+
+
+def test_a_start_in_which_no_rank_does_anything_hangs_though_one_has_waited_for_long() -> None:
+    found = seen(starting(a_start(0)))
+
+    assert found is not None
+    assert found.silence.since == ago(180)
+    assert why_hang(found.silence) == (
+        "no rank has done anything for 180 s, before the rhythm of every rank was known: ranks 0, 1 sleep"
+    )
+    assert not is_past_waiting(found.silence, Progress(attempt=1), POLICY, 1, NOW + timedelta(days=1))
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(a_start(0, cpu=0.03), id="it uses what a light step does"),
+        pytest.param(a_start(0, cpu=None), id="what it uses is not known"),
+        pytest.param(a_start(0, state=MemberState.WORKING, since=None), id="it works again"),
+        pytest.param(a_start(0, since=ago(100)), id="not for long enough"),
+    ],
+)
+def test_a_start_that_may_do_something_is_no_hang(first: PodRhythm) -> None:
+    assert seen(starting(first)) is None
+
+
+@pytest.mark.parametrize(("inventory", "hangs"), [([], False), ([Device(pci="0000:01:00.0")], True)])
+def test_eight_ranks_of_a_pod_may_use_more_where_their_gpus_are_seen(inventory: list[Device], hangs: bool) -> None:
+    status = NodeHealthStatus(rhythms=[a_start(0, cpu=0.06)], seen_at=ago(30), boot_id="boot-1", inventory=inventory)
+    health = {"node-0": a_nodehealth("node-0", status=status)}
+    view = a_gang(root=a_root(world=1), pods=(a_rank(0, container=GPU),), health=health)
+
+    assert (seen(view) is not None) == hangs
+
+
+@pytest.mark.parametrize(
+    ("launcher", "hangs"),
+    [
+        ([], False),
+        ([a_start(2, uid=LAUNCHER.metadata.uid)], True),
+        ([of_launcher(LAUNCHER, state=MemberState.WORKING, since=None)], False),
+    ],
+    ids=["unknown", "idles", "works"],
+)
+def test_a_start_may_wait_for_a_launcher(launcher: list[PodRhythm], hangs: bool) -> None:
+    """As the workers of a RayCluster do whose head has no work for them."""
+    view = with_launcher(LAUNCHER, *launcher, container=Container())
+    starts = {f"node-{n}": a_report(n, a_start(n)) for n in range(2)}
+
+    assert (seen(msgspec.structs.replace(view, health={**view.health, **starts})) is not None) == hangs
 
 
 @pytest.mark.parametrize(("other", "least"), [(72000.0, 36000.0), (30.0, 30.0), (None, None)])
