@@ -295,7 +295,7 @@ class AgentDaemon:
         self._rhythms_trouble = trouble
         now = self._clock.now()
         known = self._rhythms.ingest(rhythms or (), now)
-        pods = [rhythm for rhythm in known if rhythm.uid != GPUS]
+        pods = [rhythm for rhythm in known if rhythm.uid != GPUS and not rhythm.is_start]
         self.metrics.pods_sampled.set(len(pods))
         self.metrics.pods_silent.set(len(quiet_pods(pods)))
         if self._state.ingest_rhythms(known, now):

@@ -455,6 +455,32 @@ async def test_a_pod_that_falls_silent_is_published_and_a_new_life_of_the_agent_
     assert seen - rank.hung_at <= timedelta(seconds=20)
 
 
+class Starting(Rank):
+    """A pod that begins after the agent, and hangs before its rhythm is known."""
+
+    def processor_times(self) -> Mapping[str, float]:
+        """It is there once the agent has looked, and works for 40 s."""
+        seconds = (self._clock.now() - START).total_seconds()
+        return {"rank": min(seconds, 40.0)} if seconds > 5 else {}
+
+    def read(self, uids: Collection[str]) -> Mapping[str, Usage]:
+        """As of any pod."""
+        return super().read(uids) if uids else {}
+
+
+@pytest.mark.usefixtures("without_thread")
+async def test_a_pod_that_rests_in_its_start_is_published_and_counts_as_none_whose_rhythm_is_known(node: Node1) -> None:
+    node.machine.usages = Starting(node.clock)
+    node.daemon = node.new_daemon()
+    async with node.running():
+        await node.until_verdict(Verdict.HEALTHY)
+        [silent] = await until_silent(node)
+        shown = (_value(node.daemon.metrics.pods_sampled), _value(node.daemon.metrics.pods_silent))
+
+    assert silent.is_start
+    assert shown == (0, 0)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_thread")
 async def test_the_work_of_a_pod_is_written_every_few_minutes_and_soon_where_it_changes(node: Node1) -> None:

@@ -161,9 +161,14 @@ def _waits_of_growth(stored: NodeHealthStatus, known: NodeHealthStatus) -> Itera
 
 
 def _waits_of_silences(known: NodeHealthStatus, written: datetime) -> Iterator[timedelta]:
-    """How long after a write the silence of a pod is renewed, for as long as someone may act on it."""
+    """
+    How long after a write the silence of a pod is renewed, for as long as someone may act on it. For that of a start no
+    gang is restarted, and a node may have many services that have nothing to do.
+    """
     for rhythm in _quiet(known.rhythms):
-        if rhythm.since is not None and written - rhythm.since < timedelta(seconds=rhythm.allowed) + RENEWED_FOR:
+        if rhythm.since is None or rhythm.is_start:
+            continue
+        if written - rhythm.since < timedelta(seconds=rhythm.allowed) + RENEWED_FOR:
             yield RENEW_AFTER
 
 

@@ -179,6 +179,12 @@ def test_a_silence_is_renewed_each_minute_while_a_gang_may_be_restarted_for_it(s
     assert write_at(stored, stored, written=late) == START + REFRESH_AFTER
 
 
+def test_a_silence_in_a_start_is_not_renewed_for_no_gang_is_restarted_for_it() -> None:
+    stored = replace(STORED, rhythms=[replace(rhythm(MemberState.SILENT), is_start=True)])
+
+    assert write_at(stored, stored, written=START + timedelta(minutes=3)) == START + REFRESH_AFTER
+
+
 def test_pods_that_work_cost_no_further_write() -> None:
     assert waits(rhythms=[]) == write_at(stored := replace(STORED, rhythms=[rhythm()]), stored, written=START) - START
 

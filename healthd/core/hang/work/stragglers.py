@@ -46,6 +46,7 @@ from healthd.core.hang.work.excesses import (
     whole,
 )
 from healthd.core.hang.work.pauses import PAUSED, BesidePauses, UsualWork, of_first
+from healthd.core.hang.work.slowed_peers import lasting_less, mean_less
 from healthd.core.hang.work.work_share import ShareWindow, WorkShare
 
 LEAST_FROM_START = 0.06
@@ -364,19 +365,13 @@ class StragglerDetector:
         return self._peers_slowed(rank, newest) >= SLOWED * rise
 
     def _peers_slowed(self, rank: str, newest: Sequence[ShareWindow]) -> float:
-        """
-        By what part the median peer of *rank* computes less in the *newest* windows than before them. Where nothing
-        else shows that they wait, all but a quarter of the peers have to, and the median window counts: they may do
-        more in an evaluation than in steps, and less while their data are late.
-        """
+        """By what part the peers of *rank* compute less in the *newest* windows than before them."""
         before = [window for window in self._windows if window.end <= newest[0].begin]
         if len(before) < LEAST_WINDOWS:
             return 0.0
         peers = [name for name in islice(newest[-1].shares, POOLED) if name != rank]
-        middle = median if self._only_confirmed else fmean
-        usual = ((name, middle([window.shares[name].ran for window in before])) for name in peers)
-        less = sorted(1 - middle([w.shares[name].ran for w in newest]) / ran if ran else 0.0 for name, ran in usual)
-        return less[len(less) // 4] if self._only_confirmed else median(less)
+        less = lasting_less if self._only_confirmed else mean_less  # where nothing else shows that they wait
+        return less(before, newest, peers)
 
     def _age_pooled(self) -> None:
         """What is pooled is worked out anew when a further block may be over."""
