@@ -44,6 +44,8 @@ class MemberRhythm:
         self.past = past or Past()
         self.gpu_past = Past()
         self.rhythm: Rhythm | None = None
+        self.other_work: Rhythm | None = None
+        """Learned of what seemed a silence, soon after the start: an evaluation, which comes again."""
         self.start = start
         """Until its first rhythm is learned, where that is judged. Then, and if a rhythm is forgotten: None."""
         self.last_active = at
@@ -127,7 +129,7 @@ class MemberRhythm:
 
     def forget_rhythm(self) -> None:
         """Learn anew, from later samples alone."""
-        self.rhythm, self.start, self.quiet, self.worked = None, None, 0.0, 0.0
+        self.rhythm, self.other_work, self.start, self.quiet, self.worked = None, None, None, 0.0, 0.0
         self.learn_from_now()
 
     def learn_from_now(self) -> None:
@@ -144,7 +146,7 @@ class MemberRhythm:
         if self.rhythm is None:
             self._take(self.start.observe(sample, seconds) if self.start else Activity.WORKING, at, seconds)
             return
-        activity = classify(sample, self.rhythm)
+        activity = self._activity_of(sample, self.rhythm)
         if activity is Activity.WORKING and not moves_much(sample, self.rhythm):
             self.stepped_at = at
         self._take(activity, at, seconds)
@@ -153,6 +155,12 @@ class MemberRhythm:
             self.worked += seconds
         elif self._activity is not None:
             self.judged_idle += seconds
+
+    def _activity_of(self, sample: Rates, rhythm: Rhythm) -> Activity:
+        activity = classify(sample, rhythm)
+        if activity is Activity.SPINNING and self.other_work is not None:
+            return classify(sample, self.other_work)
+        return activity
 
     def _take(self, activity: Activity, at: datetime, seconds: float) -> None:
         if activity is Activity.WORKING:
@@ -195,7 +203,7 @@ class MemberRhythm:
         """Of a member that seems silent: it works if it uses a processor and does two other things beside it."""
         known = self._usual(min(int(self.quiet), self._learns_from))
         if known is not None and known.shows_polling and known.means.get("cpu", 0.0) >= LITTLE:
-            self.rhythm, self.quiet, self.last_active = known, 0.0, at
+            self.rhythm, self.other_work, self.quiet, self.last_active = known, known, 0.0, at
             self._learns_from, self.worked, self.does_other_work = LEARNED_FROM, 0.0, True
 
     def _usual(self, count: int) -> Rhythm | None:

@@ -75,7 +75,7 @@ class Start:
 
     @property
     def is_counted(self) -> bool:
-        """Whether little use of a processor can be told from none."""
+        """Whether it shows how little of a processor it uses."""
         return self.ran > 0
 
     def observe(self, sample: Rates, seconds: float) -> Activity:

@@ -593,6 +593,22 @@ def test_a_hang_after_much_more_work_is_seen_too() -> None:
     assert after(gang.run(30, sleeps)) <= timedelta(seconds=15)
 
 
+EVALUATES_LIGHTLY = steps(cpu=1.0, switches=5, faults=10, calls=0, written=0)
+"""It uses a processor, and does two other things far less than in steps."""
+
+
+def test_other_work_that_was_learned_soon_after_the_start_is_work_when_it_comes_again() -> None:
+    gang = Gang()
+    gang.run(100, steps())
+    assert gang.run(90, EVALUATES_LIGHTLY)
+    assert gang.silences[-1] is None
+
+    assert gang.run(900, steps()) is None
+    assert gang.run(90, EVALUATES_LIGHTLY) is None
+    assert gang.run(300, steps()) is None
+    assert after(gang.run(30, sleeps, spins, spins, spins)) <= timedelta(seconds=15)
+
+
 @pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
 def test_a_hang_soon_after_the_start_is_not_taken_for_other_work(hang: tuple[Second, ...]) -> None:
     gang = Gang()
