@@ -101,18 +101,23 @@ class PodRhythms:
         if before is None or at <= before[0]:
             return
         seconds = (at - before[0]).total_seconds()
-        used = {uid: (time - before[1][uid]) / seconds for uid, time in processor_times.items() if uid in before[1]}
+        new = dict.fromkeys(processor_times.keys() - self._pasts.keys() - self._first, 0.0)
+        known = {**before[1], **new}
+        used = {uid: (time - known[uid]) / seconds for uid, time in processor_times.items() if uid in known}
         self._remember(used, seconds)
         for uid, pod in self._pods.items():
             pod.pause_or_work(used.get(uid, 0.0))
         weights = {uid: cores for uid, cores in used.items() if cores >= ENOUGH}
         weights |= {uid: pod.weight for uid, pod in self._pods.items() if pod.stays(at) or pod.weight >= ENOUGH}
         chosen = nlargest(self._most, weights, key=lambda uid: (weights[uid], uid))
-        self._pods = {uid: self._pods.get(uid) or self._new(uid, weights[uid], at) for uid in chosen}
+        self._pods = {
+            uid: self._pods.get(uid) or self._new(uid, weights[uid], at, processor_times[uid]) for uid in chosen
+        }
 
-    def _new(self, uid: str, cores: float, at: datetime) -> _Pod:
+    def _new(self, uid: str, cores: float, at: datetime, so_far: float) -> _Pod:
+        """*so_far*: seconds of processor time that it has used."""
         is_start = self._first is not None and uid not in self._first
-        start = partial(PodStart, POD_LITTLE if self._gpus.are_there else LITTLE)
+        start = partial(PodStart, POD_LITTLE if self._gpus.are_there else LITTLE, so_far)
         rhythm = GangRhythm(KEPT, {uid: self._pasts[uid]}, starts=start if is_start else None)
         return _Pod(uid, cores, self._late, rhythm, starts_until=at + STARTS_FOR if is_start else at)
 

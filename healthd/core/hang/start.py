@@ -107,9 +107,11 @@ class PodStart(Start):
     allowed = POD_ALLOWED
     begins_with = POD_HAS_BEGUN
 
-    def __init__(self, little: float = LITTLE) -> None:
+    def __init__(self, little: float = LITTLE, so_far: float = 0.0) -> None:
+        """*so_far*: seconds of processor time before its first sample."""
         super().__init__()
         self._little = little
+        self._used = so_far
 
     @property
     def is_counted(self) -> bool:

@@ -47,6 +47,16 @@ def test_a_pod_that_loads_and_then_does_nothing_is_silent_after_two_minutes() ->
     assert abs(rhythm.since - began) <= timedelta(seconds=2)
 
 
+@pytest.mark.parametrize("later", range(0, 15, 2))
+def test_one_that_has_loaded_for_seconds_before_it_was_first_looked_at_is_too(later: int) -> None:
+    node = Node()
+    node.run(15 + later, web=serves)
+    node.run(5, rank=loads)
+    node.run(153, rank=sleeps)
+
+    assert node.states() == {"rank": "silent"}
+
+
 def test_one_that_was_there_before_the_agent_is_not_judged() -> None:
     """It may have worked for days, too little to be sampled."""
     node = Node()
@@ -86,8 +96,8 @@ def test_the_threads_of_eight_ranks_that_wait_are_little_beside_gpus(gpus: GpusO
 def test_a_pod_that_has_hardly_begun_may_be_a_shell() -> None:
     node = Node()
     node.run(15, web=serves)
-    node.run(2, rank=always(Usage(cpu=0.95)))
-    node.run(600, rank=sleeps)
+    node.run(2, rank=always(Usage(cpu=0.8)))
+    node.run(150, rank=always(Usage(cpu=0.001)))
 
     assert node.states() == {}
 

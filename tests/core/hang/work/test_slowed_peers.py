@@ -50,5 +50,13 @@ def test_all_but_a_quarter_of_the_peers_have_to() -> None:
     assert mean_less(windows(*BEFORE), windows(*[0.30] * 9, others=0.36), PEERS) > 0.05
 
 
+@pytest.mark.parametrize(("waits", "less"), [(0.02, 1 / 6), (0.1, 0.0)], ids=["in a kernel", "without one"])
+def test_peers_that_have_nothing_to_do_for_longer_wait_for_no_gpu_in_a_kernel(waits: float, less: float) -> None:
+    before = [ShareWindow(START, START, dict.fromkeys(PEERS, WorkShare(0.36, own_waits=0.02)))] * 30
+    newest = [ShareWindow(START, START, dict.fromkeys(PEERS, WorkShare(0.30, own_waits=waits)))] * 9
+
+    assert lasting_less(before, newest, PEERS) == pytest.approx(less)
+
+
 def test_peers_that_never_computed_compute_no_less() -> None:
     assert lasting_less(windows(*[0.0] * 9), windows(*[0.0] * 9), PEERS) == 0.0
