@@ -101,8 +101,8 @@ class PodRhythms:
         if before is None or at <= before[0]:
             return
         seconds = (at - before[0]).total_seconds()
-        new = dict.fromkeys(processor_times.keys() - self._pasts.keys() - self._first, 0.0)
-        known = {**before[1], **new}
+        began = dict.fromkeys(processor_times.keys() - self._pasts.keys() - self._first, 0.0)
+        known = {**before[1], **began}
         used = {uid: (time - known[uid]) / seconds for uid, time in processor_times.items() if uid in known}
         self._remember(used, seconds)
         for uid, pod in self._pods.items():
@@ -116,10 +116,11 @@ class PodRhythms:
 
     def _new(self, uid: str, cores: float, at: datetime, so_far: float) -> _Pod:
         """*so_far*: seconds of processor time that it has used."""
-        is_start = self._first is not None and uid not in self._first
+        if uid in (self._first or ()):
+            return _Pod(uid, cores, self._late, GangRhythm(KEPT, {uid: self._pasts[uid]}), starts_until=at)
         start = partial(PodStart, POD_LITTLE if self._gpus.are_there else LITTLE, so_far)
-        rhythm = GangRhythm(KEPT, {uid: self._pasts[uid]}, starts=start if is_start else None)
-        return _Pod(uid, cores, self._late, rhythm, starts_until=at + STARTS_FOR if is_start else at)
+        rhythm = GangRhythm(KEPT, {uid: self._pasts[uid]}, starts=start)
+        return _Pod(uid, cores, self._late, rhythm, starts_until=at + STARTS_FOR)
 
     def _remember(self, used: Mapping[str, float], seconds: float) -> None:
         """What pods use that are not sampled. Those that are remember it themselves."""
