@@ -186,9 +186,10 @@ class ControlPlane:
         """
         A token of a service account, made by the API server as for a pod.
 
-        *bound_to* is a `boundObjectRef`; with a pod there the token also claims the pod's node.
+        *bound_to* is a `boundObjectRef`; with a pod there the token also claims the pod's node. It is good for a day:
+        nothing renews it, and all gang kinds take more than an hour on a busy machine.
         """
-        spec = {"audiences": [], "expirationSeconds": 3600, **({"boundObjectRef": bound_to} if bound_to else {})}
+        spec = {"audiences": [], "expirationSeconds": _DAY, **({"boundObjectRef": bound_to} if bound_to else {})}
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         made = self.api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", body)
         return str(made["status"]["token"])
