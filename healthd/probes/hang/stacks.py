@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from healthd.core.hang.suspects.evidence import Stack, bounded
-from healthd.core.hang.suspects.stacks import NoStack, read_py_spy
+from healthd.core.hang.suspects.stacks import NO_FUNCTION, NoFunction, NoStack, read_py_spy
 from healthd.probes.errors import CannotRead
 from healthd.probes.process_stat import read_stat
 
@@ -34,7 +34,8 @@ def read_stack(
     pid: int, *, program: str = PROGRAM, deadline_s: float = DEADLINE_S, now: Callable[[], float] = time.monotonic
 ) -> Stack:
     """
-    What process *pid* is doing, as `read_py_spy` says. Takes at most *deadline_s*, with all attempts.
+    What process *pid* is doing, as `read_py_spy` says; `NO_FUNCTION` where no attempt shows one. Takes at most
+    *deadline_s*, with all attempts.
 
     Raises CannotRead.
     """
@@ -42,6 +43,7 @@ def read_stack(
     if path is None:
         raise CannotRead(f"the stack of process {pid}", f"{program} is not installed", "install py-spy on the node")
     until, why = now() + deadline_s, ""
+    looks = 0
     for _ in range(ATTEMPTS):
         if _is_stopped(pid):
             raise CannotRead(f"the stack of process {pid}", "it is stopped or gone", "look at its state")
@@ -49,8 +51,12 @@ def read_stack(
             break
         try:
             return read_py_spy(_output(_command(path, pid), until, now), pid)
+        except NoFunction:
+            looks += 1
         except NoStack as error:
             why = str(error)
+    if looks == ATTEMPTS:
+        return NO_FUNCTION
     raise CannotRead(f"the stack of process {pid}", why or f"py-spy took longer than {deadline_s:g} s", _REMEDY)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from healthd.core.hang.suspects.evidence import MOST_FRAMES, Frame
 from healthd.core.hang.suspects.outliers import wait_of
-from healthd.core.hang.suspects.stacks import NoStack, read_py_spy
+from healthd.core.hang.suspects.stacks import NO_FUNCTION, NoStack, read_py_spy
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.stacks import read_stack
 
@@ -175,6 +175,14 @@ class TestProgram:
     def test_the_answer_of_the_program_is_the_stack(self, tmp_path: Path) -> None:
         answer = threads(("step", "/job/train.py"), pid=os.getpid()).decode()
         assert read_stack(os.getpid(), program=_stand_in(tmp_path, f"echo '{answer}'")).frames[0].function == "step"
+
+    def test_a_main_thread_without_a_python_function_is_so_in_every_look(self, tmp_path: Path) -> None:
+        """A look while it calls one may miss it."""
+        none, one = threads(pid=os.getpid()).decode(), threads(("step", "/job/train.py"), pid=os.getpid()).decode()
+        at_last = f"test -e {tmp_path}/asked && echo '{one}' || echo '{none}'; touch {tmp_path}/asked"
+
+        assert read_stack(os.getpid(), program=_stand_in(tmp_path, f"echo '{none}'")) == NO_FUNCTION
+        assert read_stack(os.getpid(), program=_stand_in(tmp_path, at_last)).frames[0].function == "step"
 
     def test_it_is_found_beside_the_python_that_runs_healthd_also_where_that_is_not_on_the_path(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -28,6 +28,8 @@ _JAX_WAITS = frozenset({"block_until_ready", "_value"})
 """The functions of JAX that do so. Others of the same files trace and compile."""
 _NO_WAIT = ("torch/distributed/run", "torch/distributed/elastic/", "torch/distributed/launch")
 """They begin the stack of every rank that these programs start."""
+MOST_SHOWN = 3
+"""Ranks that are in different functions."""
 FEWEST = 3
 """With fewer ranks there is no majority."""
 POLLS = 0.0005
@@ -120,6 +122,17 @@ def most_outside(ranks: Iterable[RankEvidence]) -> str:
     )
 
 
+def unlike_each_other(ranks: Iterable[RankEvidence]) -> str:
+    """That ranks are in different functions. Empty: they are not."""
+    waiting, outside, _ = _stacks(ranks)
+    stacks = dict(sorted({**waiting, **outside}.items()))
+    kinds = {_key(stack): rank for rank, stack in reversed(stacks.items())}
+    if len(kinds) < 2:
+        return ""
+    shown = sorted(kinds.values())[:MOST_SHOWN]
+    return "; ".join(f"rank {rank} is in {spoken_place(stacks[rank])}" for rank in shown)
+
+
 def wait_of(stack: Stack) -> Frame | None:
     """
     The innermost frame of *stack* in which a rank waits for others. None: it does not wait for others, or is in the
@@ -142,7 +155,7 @@ def _others_wait(number: int, *, in_threads: bool) -> str:
 
 def _unlike(stacks: Mapping[int, Stack]) -> list[Odd]:
     """One in eight at most: the stages of a pipeline have stacks of their own."""
-    keys = {rank: tuple(map(function_of, stack.frames[:_COMPARED])) for rank, stack in stacks.items()}
+    keys = {rank: _key(stack) for rank, stack in stacks.items()}
     if len(keys) < FEWEST:
         return []
     ((usual, _),) = Counter(keys.values()).most_common(1)
@@ -151,6 +164,11 @@ def _unlike(stacks: Mapping[int, Stack]) -> list[Odd]:
         return []
     words = f"{len(keys) - len(odd):,} ranks are in {usual[0][0]}"
     return [Odd(rank, f"is in {spoken_place(stacks[rank])}; {words}", others_wait=False) for rank in odd]
+
+
+def _key(stack: Stack) -> tuple[tuple[str, str], ...]:
+    """Equal for stacks that are alike."""
+    return tuple(map(function_of, stack.frames[:_COMPARED]))
 
 
 def odd_states(ranks: Sequence[RankEvidence]) -> list[Odd]:

@@ -30,6 +30,10 @@ _RUNS_TASKS = ("ray/_private/worker.py", "main_loop")
 """File and function in which the main thread of a worker of Ray is, while a thread of Ray Train runs the program."""
 
 
+NO_FUNCTION = Stack((Frame("no Python function"),))
+"""Of a main thread that has none, as while its process ends."""
+
+
 class _SpiedFrame(msgspec.Struct):
     name: str = ""
     filename: str = ""
@@ -46,13 +50,17 @@ class NoStack(Exception):
     """The output is not that of py-spy, or has no main thread. The message says why."""
 
 
+class NoFunction(NoStack):
+    """The main thread is in no Python function. A look while it calls one or returns may show that, too."""
+
+
 def read_py_spy(output: bytes, pid: int) -> Stack:
     """
     The stack of the main thread of process *pid*. While that waits for a thread to end that waits for other ranks,
     as when it joins one that saves, the stack of this one. Of a program that runs in another thread, as in a worker of
     Ray, the stack of that one.
 
-    Raises NoStack.
+    Raises NoStack, NoFunction.
     """
     try:
         threads = msgspec.json.decode(output, type=list[_SpiedThread])
@@ -60,8 +68,10 @@ def read_py_spy(output: bytes, pid: int) -> Stack:
         raise NoStack(f"py-spy printed no list of threads: {bounded(str(error), 120)}") from error
     main = next((thread for thread in threads if thread.os_thread_id == pid), None)
     main = main or next((thread for thread in threads if thread.thread_name == "MainThread"), None)
-    if main is None or not main.frames:
-        raise NoStack("py-spy saw no Python function in the main thread")
+    if main is None:
+        raise NoStack("py-spy saw no main thread")
+    if not main.frames:
+        raise NoFunction("py-spy saw no Python function in the main thread")
     stack = _stack(main)
     if wait_of(stack) is not None:
         return stack

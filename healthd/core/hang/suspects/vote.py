@@ -29,6 +29,7 @@ from healthd.core.hang.suspects.outliers import (
     odd_states,
     spoken_state,
     that_wait,
+    unlike_each_other,
     without_processor,
 )
 from healthd.core.hang.suspects.sequence import Behind, find_behind
@@ -229,6 +230,8 @@ def _why_none(ranks: Sequence[RankEvidence], behind: Behind, kinds: Iterable[Ite
         return why
     if any(True for kind in kinds for _ in kind):
         return "more than half of the ranks differ from the others in the same way"
+    if why := unlike_each_other(ranks):
+        return f"the ranks do different things, and nothing shows which of them the others wait for: {why}"
     if all(each.groups for each in ranks):
         return "no rank is behind another, none is stopped, and all do the same"
     why = "no rank differs from the others in what is known of them"

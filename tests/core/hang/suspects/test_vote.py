@@ -11,6 +11,7 @@ import pytest
 from healthd.core.api.recoveries import MOST_SUSPECTS
 from healthd.core.hang.suspects.evidence import Collective, Frame, GroupProgress, RankEvidence, Source, Stack, TaskState
 from healthd.core.hang.suspects.outliers import wait_of
+from healthd.core.hang.suspects.stacks import NO_FUNCTION
 from healthd.core.hang.suspects.vote import HangLocation, vote
 from tests.core.hang.gangs import (
     LOADING,
@@ -265,6 +266,34 @@ class TestStacks:
         """It may be one that saves, of the rank that holds up the others."""
         loads = Stack(LOADING.frames, thread_waits=True)
         assert named(vote([evidence(SMALL, rank, stack=loads if rank == 1 else WAITING) for rank in range(4)])) == [1]
+
+    def test_a_rank_that_is_in_no_python_function_does_not_wait_for_others(self) -> None:
+        """As while its process ends."""
+        (suspect,) = vote(
+            [evidence(SMALL, rank, stack=NO_FUNCTION if rank == 1 else WAITING) for rank in range(3)]
+        ).suspects
+
+        assert suspect.rank == 1
+        assert suspect.witnesses[0].words.startswith("is in no Python function; 2 ranks wait")
+
+    def test_where_the_ranks_do_different_things_that_is_said(self) -> None:
+        barrier = Stack((Frame("barrier", "torch/distributed/distributed_c10d.py", 1), *WAITING.frames[1:]))
+        location = vote([evidence(SMALL, rank, stack=barrier if rank else WAITING) for rank in range(2)])
+
+        assert location.suspects == ()
+        assert location.reason == (
+            "the ranks do different things, and nothing shows which of them the others wait for: "
+            "rank 0 is in all_reduce (torch/distributed/distributed_c10d.py:3007); "
+            "rank 1 is in barrier (torch/distributed/distributed_c10d.py:1)"
+        )
+
+    def test_of_many_ranks_that_do_different_things_a_few_are_said(self) -> None:
+        stages = [Stack((Frame(f"stage_{number}", "train.py", 1),)) for number in range(4)]
+        reason = vote([evidence(SMALL, rank, stack=stages[rank // 2]) for rank in range(8)]).reason
+
+        assert reason.endswith(
+            "rank 0 is in stage_0 (train.py:1); rank 2 is in stage_1 (train.py:1); rank 4 is in stage_2 (train.py:1)"
+        )
 
     def test_ranks_that_all_load_have_no_culprit(self) -> None:
         assert named(vote([evidence(SMALL, rank, stack=LOADING) for rank in range(8)])) == []
