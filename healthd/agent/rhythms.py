@@ -116,7 +116,7 @@ class RhythmSampler:
         self._rhythms.observe(self._usages.read(self._rhythms.sampled), now, finely=finely)
         gpus = self._observe_gpus(now)
         silent_since = gpus.since if gpus is not None else None
-        self._rhythms.observe_gpus(GpusOfNode(self._gpus.are_there, self._gpus.worked_at, silent_since))
+        self._rhythms.observe_gpus(GpusOfNode(self._gpus.answering, self._gpus.worked_at, silent_since))
         if quiet := self._rhythms.to_look_at:
             self._rhythms.look_at(self._usages.stalls(quiet), self._ask(quiet))
         if working := self._rhythms.to_compare(now):

@@ -461,7 +461,7 @@ class Starting(Rank):
     def processor_times(self) -> Mapping[str, float]:
         """It is there once the agent has looked, and works for 40 s."""
         seconds = (self._clock.now() - START).total_seconds()
-        return {"rank": min(seconds, 40.0)} if seconds > 5 else {}
+        return {"agent": 0.0, "rank": min(seconds, 40.0)} if seconds > 5 else {"agent": 0.0}
 
     def read(self, uids: Collection[str]) -> Mapping[str, Usage]:
         """As of any pod."""

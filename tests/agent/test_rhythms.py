@@ -296,8 +296,8 @@ class Starting(Machine):
     memory = 0.0
 
     def processor_times(self) -> Mapping[str, float]:
-        """Of the pod, once it is there."""
-        return {"rank": self.used.cpu} if self.now >= self.begins else {}
+        """Of the pod, once it is there, beside one that was there before."""
+        return {"agent": 0.0, "rank": self.used.cpu} if self.now >= self.begins else {"agent": 0.0}
 
     def turn(self, sampler: RhythmSampler) -> Sequence[PodRhythm]:
         """The pod loads by itself."""
@@ -320,8 +320,9 @@ def test_a_pod_that_waits_in_its_start_is_listed_unless_a_gpu_works_meanwhile() 
     stopped = machine.now
     while not pods:
         pods = [each for each in machine.turn(sampler) if each.uid == "rank"]
+        assert machine.now - stopped < timedelta(minutes=3)
     (pod,) = pods
-    assert (pod.state, pod.is_start) == (MemberState.SILENT, True)
+    assert (pod.state, pod.is_start, pod.idle_gpus) == (MemberState.SILENT, True, 1)
     assert timedelta(seconds=118) <= machine.now - stopped <= timedelta(seconds=123)
     assert machine.quiet_looks == 1
 

@@ -174,7 +174,7 @@ class _Agent:
         """Whether something was written."""
         mine = {uid: used[uid] for uid in self._uids if uid in used}
         if self._chosen_at is None:
-            self._rhythms.choose({}, now - CHOOSE_EVERY)  # the agent was there before its pods
+            self._rhythms.choose({"agent": 0.0}, now - CHOOSE_EVERY)  # it was there before its pods
         if self._chosen_at is None or now - self._chosen_at >= CHOOSE_EVERY:
             self._chosen_at = now
             self._rhythms.choose({uid: usage.cpu for uid, usage in mine.items()}, now)

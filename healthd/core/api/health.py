@@ -349,6 +349,8 @@ class PodRhythm(Slim, frozen=True, kw_only=True):
     """Seconds without work that its own rhythm allows."""
     is_start: bool = False
     """Its rhythm is not known yet: it worked once and does next to nothing now, or did so for a while."""
+    idle_gpus: Annotated[int, msgspec.Meta(ge=0, le=MOST_GPUS)] = 0
+    """GPUs of the node that say what they do, and have not worked since. Of a silence with `isStart` alone."""
     worked: Annotated[float, msgspec.Meta(ge=0)] | None = None
     """Seconds for which its agent had seen it work by this rhythm before, without a long pause; absent while it works,
     and from an older agent."""

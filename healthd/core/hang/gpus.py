@@ -76,9 +76,9 @@ class GpuRhythms:
         return bool(self._most)
 
     @property
-    def are_there(self) -> bool:
-        """Whether one of the node said lately what it does."""
-        return self._before is not None and bool(self._before.gpus)
+    def answering(self) -> int:
+        """How many of the node said lately what they do."""
+        return len(self._before.gpus) if self._before is not None else 0
 
     @property
     def worked_at(self) -> datetime | None:

@@ -157,6 +157,7 @@ class MemberRhythm:
             self.judged_idle += seconds
 
     def _activity_of(self, sample: Rates, rhythm: Rhythm) -> Activity:
+        """What looks like polling beside its steps may be its other work."""
         activity = classify(sample, rhythm)
         if activity is Activity.SPINNING and self.other_work is not None:
             return classify(sample, self.other_work)

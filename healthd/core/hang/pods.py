@@ -7,7 +7,7 @@ known. A control group has no states of processes, so a pod that was stopped by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from heapq import nlargest
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from healthd.core.api.health import (
     LARGEST_RATE,
+    MOST_GPUS,
     MOST_PODS,
     MemberState,
     PodActivity,
@@ -41,9 +42,11 @@ ENOUGH = 0.1
 DECAY = 0.5
 """What is left, at the next choice, of the use of a pod that pauses. One of a full core pauses for a minute."""
 STARTS_FOR = timedelta(minutes=30)
-"""How long a pod is sampled at least that began after the agent: it may hang before its rhythm is known."""
+"""How old a pod is at most that may hang before its rhythm is known. Until then it is sampled once it has been busy."""
 HANGS_FOR = timedelta(hours=3)
-"""The same for one that fell silent then. Many are no ranks, and are idle for weeks."""
+"""How long one is sampled that fell silent then. Many are no ranks, and are idle for weeks."""
+MOST_KNOWN = 1024
+"""Pods of which it is remembered when they began, also while they are not seen."""
 STAYS = 1.5
 """A pod that is sampled counts as so many times as busy as it is: two that are alike do not take turns."""
 NOTABLE = 1.5
@@ -57,7 +60,8 @@ KEPT = WINDOW + 20
 class GpusOfNode(NamedTuple):
     """The GPUs of the node together. Which pod has which is not known."""
 
-    are_there: bool = False
+    answering: int = 0
+    """How many say what they do."""
     worked_at: datetime | None = None
     """When one of them last did, as far as is remembered."""
     silent_since: datetime | None = None
@@ -78,8 +82,8 @@ class PodRhythms:
         self._pasts: dict[str, Past] = {}
         """Of all pods of the node: one that works little and compiles now and then is sampled only while it does."""
         self._last: tuple[datetime, Mapping[str, float]] | None = None
-        self._first: frozenset[str] | None = None
-        """The pods that were there at first: it is not known how they began."""
+        self._began: dict[str, datetime | None] = {}
+        """When each pod was first seen. None: it was there before, so it is not known how it began."""
         self._gpus = GpusOfNode()
         self._published: list[PodRhythm] = []
 
@@ -96,14 +100,13 @@ class PodRhythms:
         fell silent stays.
         """
         before, self._last = self._last, (at, processor_times)
-        if self._first is None:
-            self._first = frozenset(processor_times)
+        self._note(processor_times, at)
         if before is None or at <= before[0]:
             return
         seconds = (at - before[0]).total_seconds()
-        began = dict.fromkeys(processor_times.keys() - self._pasts.keys() - self._first, 0.0)
-        known = {**before[1], **began}
-        used = {uid: (time - known[uid]) / seconds for uid, time in processor_times.items() if uid in known}
+        used = {uid: (time - before[1][uid]) / seconds for uid, time in processor_times.items() if uid in before[1]}
+        began = (uid for uid in processor_times if self._began[uid] == at)
+        used |= {uid: min(1.0, processor_times[uid] / seconds) for uid in began}
         self._remember(used, seconds)
         for uid, pod in self._pods.items():
             pod.pause_or_work(used.get(uid, 0.0))
@@ -114,13 +117,21 @@ class PodRhythms:
             uid: self._pods.get(uid) or self._new(uid, weights[uid], at, processor_times[uid]) for uid in chosen
         }
 
+    def _note(self, uids: Collection[str], at: datetime) -> None:
+        """When pods begin. The first that are seen were there before."""
+        began = at if self._began else None
+        self._began |= dict.fromkeys([uid for uid in uids if uid not in self._began], began)
+        gone = [uid for uid in self._began if uid not in uids]
+        for uid in gone[: max(0, len(self._began) - MOST_KNOWN)]:
+            del self._began[uid]
+
     def _new(self, uid: str, cores: float, at: datetime, so_far: float) -> _Pod:
         """*so_far*: seconds of processor time that it has used."""
-        if uid in (self._first or ()):
-            return _Pod(uid, cores, self._late, GangRhythm(KEPT, {uid: self._pasts[uid]}), starts_until=at)
-        start = partial(PodStart, POD_LITTLE if self._gpus.are_there else LITTLE, so_far)
-        rhythm = GangRhythm(KEPT, {uid: self._pasts[uid]}, starts=start)
-        return _Pod(uid, cores, self._late, rhythm, starts_until=at + STARTS_FOR)
+        began, past = self._began[uid], {uid: self._pasts[uid]}
+        if began is None or at - began > STARTS_FOR:
+            return _Pod(uid, cores, self._late, GangRhythm(KEPT, past), starts_until=at)
+        start = partial(PodStart, POD_LITTLE if self._gpus.answering else LITTLE, so_far)
+        return _Pod(uid, cores, self._late, GangRhythm(KEPT, past, starts=start), starts_until=began + STARTS_FOR)
 
     def _remember(self, used: Mapping[str, float], seconds: float) -> None:
         """What pods use that are not sampled. Those that are remember it themselves."""
@@ -228,20 +239,18 @@ class _Pod:
 
     def observe(self, usage: Usage, at: datetime) -> None:
         silence = self._rhythm.observe({self._uid: usage}, at)
-        self.silence = self._of_start(silence, at) if silence is not None and silence.is_start else silence
+        self.silence = self._beside_gpus(silence, at) if silence is not None and silence.is_start else silence
+        self._fell_silent_in_start |= self.silence is not None and self.silence.is_start
         if self._quiet_since is None:
             self._activity = None
         self._numbers = rounded_anew(self._numbers, (self._rhythm.period, self._rhythm.allowed))
         if self.is_known and self._work is not None:
             self._work.observe(self._rhythm.members[self._uid].ring, self._rhythm.period, at)
 
-    def _of_start(self, silence: Silence, at: datetime) -> Silence | None:
-        """*silence*, if none of the GPUs has worked since: one of them may be its own."""
+    def _beside_gpus(self, silence: Silence, at: datetime) -> Silence | None:
+        """*silence* since one of the GPUs last worked, which may be its own. None: that was lately."""
         since = max(silence.since, self._gpus.worked_at or silence.since)
-        if (at - since).total_seconds() < silence.allowed:
-            return None
-        self._fell_silent_in_start = True
-        return replace(silence, since=since)
+        return replace(silence, since=since) if (at - since).total_seconds() >= silence.allowed else None
 
     def cut_finely(self, at: datetime) -> None:
         """Sooner than other windows: the controller waits, and few agents are asked."""
@@ -328,6 +337,7 @@ class _Pod:
             since=self.silence.since.replace(microsecond=0),
             allowed=round(self.silence.allowed, 1),
             worked=round(self.silence.worked or 0.0),
+            idle_gpus=min(self._gpus.answering, MOST_GPUS) if self.silence.is_start else 0,
         )
 
 

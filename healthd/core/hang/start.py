@@ -46,7 +46,7 @@ class Start:
 
     allowed = ALLOWED
     """Seconds in which it may do nothing."""
-    begins_with = HAS_BEGUN
+    begun_after = HAS_BEGUN
     """Seconds of processor time."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Start:
     @property
     def has_begun(self) -> bool:
         """Whether it has used enough to be the program itself."""
-        return self._used >= self.begins_with
+        return self._used >= self.begun_after
 
     @property
     def is_counted(self) -> bool:
@@ -105,7 +105,7 @@ class PodStart(Start):
     """
 
     allowed = POD_ALLOWED
-    begins_with = POD_HAS_BEGUN
+    begun_after = POD_HAS_BEGUN
 
     def __init__(self, little: float = LITTLE, so_far: float = 0.0) -> None:
         """*so_far*: seconds of processor time before its first sample."""

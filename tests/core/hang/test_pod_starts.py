@@ -12,7 +12,7 @@ from healthd.core.hang.pods import GpusOfNode
 from healthd.core.hang.samples import Usage
 from tests.core.hang.test_pods import Node, Second, serves, sleeps, trains
 
-GPUS = GpusOfNode(are_there=True)
+GPUS = GpusOfNode(answering=8)
 
 
 def loads(dice: random.Random) -> Usage:
@@ -62,6 +62,30 @@ def test_one_that_was_there_before_the_agent_is_not_judged() -> None:
     node = Node()
     node.run(20, rank=loads)
     node.run(600, rank=sleeps)
+
+    assert node.states() == {}
+
+
+def test_pods_that_the_agent_sees_late_or_again_have_not_begun() -> None:
+    """It begins before it has looked for them, and may lose sight of all of them."""
+    node = Node()
+    node.run(15)
+    node.run(40, rank=loads)
+    used = node.used
+    node.run(15)
+    node.used = used
+    node.run(20, rank=loads)
+    node.run(600, rank=sleeps)
+
+    assert node.states() == {}
+
+
+def test_a_service_that_is_busy_for_a_moment_after_hours_is_in_no_start() -> None:
+    node = Node()
+    node.run(15, web=serves)
+    node.run(3600, cron=sleeps)
+    node.run(20, cron=loads)
+    node.run(600, cron=sleeps)
 
     assert node.states() == {}
 
@@ -118,7 +142,7 @@ def at_work(node: Node, seconds: int) -> list[datetime]:
     times = []
     for _ in range(seconds):
         times.append(node.now)
-        node.rhythms.observe_gpus(GpusOfNode(are_there=True, worked_at=node.now))
+        node.rhythms.observe_gpus(GpusOfNode(answering=8, worked_at=node.now))
         node.run(1, rank=sleeps)
     return times
 

@@ -394,7 +394,7 @@ def test_a_pod_that_would_not_be_seen_to_poll_is_looked_at_when_the_gpus_are_sil
     node.run(15, rank=computes)
     assert node.rhythms.to_look_at == []
 
-    node.rhythms.observe_gpus(GpusOfNode(are_there=True, silent_since=rested))
+    node.rhythms.observe_gpus(GpusOfNode(answering=1, silent_since=rested))
     assert node.rhythms.to_look_at == ["rank"]
     node.rhythms.look_at({"rank": Stall(io_wait=0.1)})
 
@@ -411,7 +411,7 @@ def test_it_is_looked_at_again_once_the_gpus_have_worked_meanwhile() -> None:
     rest(node)
     node.rhythms.look_at({})
     assert node.only().activity is not None
-    node.rhythms.observe_gpus(GpusOfNode(are_there=True, silent_since=None))
+    node.rhythms.observe_gpus(GpusOfNode(answering=1, silent_since=None))
     node.run(1, rank=computes)
     assert node.only().activity is None
 
@@ -421,7 +421,7 @@ def test_it_is_looked_at_again_once_the_gpus_have_worked_meanwhile() -> None:
 
 def test_it_is_not_looked_at_before_it_was_sampled_since_for_that_looks_as_if_it_used_no_processor() -> None:
     node = known_node(computes)
-    node.rhythms.observe_gpus(GpusOfNode(are_there=True, silent_since=node.now))
+    node.rhythms.observe_gpus(GpusOfNode(answering=1, silent_since=node.now))
 
     assert node.rhythms.to_look_at == []
     node.rhythms.look_at({"rank": Stall()})
@@ -430,13 +430,13 @@ def test_it_is_not_looked_at_before_it_was_sampled_since_for_that_looks_as_if_it
 
 def rest(node: Node) -> None:
     """Its GPUs fall silent, and the rank goes on to compute."""
-    node.rhythms.observe_gpus(GpusOfNode(are_there=True, silent_since=node.now))
+    node.rhythms.observe_gpus(GpusOfNode(answering=1, silent_since=node.now))
     node.run(3, rank=computes)
 
 
 def test_a_pod_that_is_seen_to_work_is_not_looked_at_because_of_the_gpus() -> None:
     node = known_node(trains)
-    node.rhythms.observe_gpus(GpusOfNode(are_there=True, silent_since=node.now))
+    node.rhythms.observe_gpus(GpusOfNode(answering=1, silent_since=node.now))
 
     assert node.rhythms.to_look_at == []
 

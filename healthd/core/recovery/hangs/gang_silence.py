@@ -9,7 +9,7 @@ an agent or a kubelet that does not report, a pod without a rhythm, a report of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -93,7 +93,7 @@ def observed_silence(view: GangView, policy: HangPolicy, now: datetime) -> Obser
         return None
     reports = _quiet_reports(view, now)
     is_start = any(report.rhythm.is_start for report in reports)
-    if not reports or (is_start and not _all_rest(view, now)):
+    if not reports or (is_start and not _others_are_idle(view, reports, now)):
         return None
     last = max(report.since for report in reports)
     allowed = max(SHORTEST.total_seconds(), *(report.rhythm.allowed for report in reports))
@@ -171,13 +171,19 @@ def _quiet_reports(view: GangView, now: datetime) -> list[_Report]:
     return reports
 
 
-def _all_rest(view: GangView, now: datetime) -> bool:
+def _others_are_idle(view: GangView, reports: Sequence[_Report], now: datetime) -> bool:
     """
-    Whether those that are no ranks do nothing either. A start may wait for them: the workers of a RayCluster do nothing
-    until its head has work for them.
+    Whether the members that are no ranks do nothing either. A start may wait for them: the workers of a RayCluster do
+    nothing until its head has work for them.
     """
-    known = (rhythm_of(pod, view, now) for pod in members(view) if pod.status.phase != "Succeeded")
-    return all(rhythm is not None and rhythm.state in QUIET for rhythm in known)
+    rhythms = (rhythm_of(pod, view, now) for pod in _others(view, reports) if pod.status.phase != "Succeeded")
+    return all(rhythm is not None and rhythm.state in QUIET for rhythm in rhythms)
+
+
+def _others(view: GangView, reports: Sequence[_Report]) -> Iterator[Pod]:
+    """The members of which there is no report: they are no ranks."""
+    known = {report.pod.metadata.uid for report in reports}
+    return (pod for pod in members(view) if pod.metadata.uid not in known)
 
 
 def _may_still_save(root: Root, last: datetime, policy: HangPolicy, now: datetime) -> bool:
@@ -201,9 +207,8 @@ def _doubt(view: GangView, reports: Sequence[_Report], now: datetime) -> str:
     if now - oldest.seen_at > FRESH:
         age = (now - oldest.seen_at).total_seconds()
         return f"the report of {view.terms.node} {oldest.pod.spec.node_name} is {age:.0f} s old"
-    known = {report.pod.metadata.uid for report in reports}
-    for pod in members(view):
-        rhythm = rhythm_of(pod, view, now) if pod.metadata.uid not in known else None
+    for pod in _others(view, reports):
+        rhythm = rhythm_of(pod, view, now)
         if rhythm is not None and rhythm.state is MemberState.WORKING:
             return f"{pod.metadata.name}, which is no rank, works"
     return ""

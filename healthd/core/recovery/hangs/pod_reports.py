@@ -16,13 +16,12 @@ from msgspec.structs import replace
 
 from healthd.core.api import Node, NodeHealth, Pod
 from healthd.core.api.health import GPUS, MemberState, PodRhythm
+from healthd.core.hang.start import LITTLE
 from healthd.core.node.pod_devices import gpus_held, has_all_gpus
 from healthd.core.node.reporting import is_silent
 from healthd.core.recovery.gang import GangView
 
 QUIET = frozenset({MemberState.SILENT, MemberState.WAITING})
-LITTLE = 0.02
-"""Cores for each GPU of a pod, or for one without any, that ranks use at most that wait: eight of torch use 0.06."""
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -43,11 +42,11 @@ def report_of(pod: Pod, view: GangView, now: datetime) -> PodReport | None:
     if not uid or node is None or health is None or not health.status.rhythms or not _is_live(node, health, now):
         return None
     rhythm, gpus = (_find(health.status.rhythms, each) for each in (uid, GPUS))
-    if gpus is None or not has_all_gpus(pod, node):
-        gpus = None
-    else:
+    if gpus is not None and has_all_gpus(pod, node):
         rhythm = _judged(rhythm, gpus, pod)
-    if rhythm is not None and rhythm.state in QUIET and rhythm.is_start and not _rests(rhythm, pod, health):
+    else:
+        gpus = None
+    if rhythm is not None and rhythm.state in QUIET and rhythm.is_start and not _is_idle(rhythm, pod, health):
         return None
     return _report(rhythm, gpus, health)
 
@@ -112,14 +111,13 @@ def _beside_silent_gpus(rhythm: PodRhythm | None, gpus: PodRhythm, since: dateti
     )
 
 
-def _rests(rhythm: PodRhythm, pod: Pod, health: NodeHealth) -> bool:
+def _is_idle(rhythm: PodRhythm, pod: Pod, health: NodeHealth) -> bool:
     """
     Whether *pod*, of which it is not known what is usual, does next to nothing. Its agent does not know how many ranks
-    it may have. And it has to see the GPUs of its node, if the pod has some: that they have not worked says nothing
-    else.
+    it may have, one for each of its GPUs. If it has some, all of the node have to say that they do nothing.
     """
     gpus = gpus_held(pod)
-    if rhythm.activity is None or (gpus and not health.status.inventory):
+    if rhythm.activity is None or (gpus and rhythm.idle_gpus < max(1, len(health.status.inventory))):
         return False
     return rhythm.activity.cpu <= LITTLE * max(1, gpus)
 

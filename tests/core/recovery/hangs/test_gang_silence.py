@@ -251,9 +251,20 @@ def test_a_start_that_may_do_something_is_no_hang(first: PodRhythm) -> None:
     assert seen(starting(first)) is None
 
 
-@pytest.mark.parametrize(("inventory", "hangs"), [([], False), ([Device(pci="0000:01:00.0")], True)])
-def test_eight_ranks_of_a_pod_may_use_more_where_their_gpus_are_seen(inventory: list[Device], hangs: bool) -> None:
-    status = NodeHealthStatus(rhythms=[a_start(0, cpu=0.06)], seen_at=ago(30), boot_id="boot-1", inventory=inventory)
+EIGHT = [Device(pci=f"0000:{number:02x}:00.0") for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("inventory", "idle", "hangs"),
+    [(EIGHT, 8, True), (EIGHT, 7, False), (EIGHT, 0, False), ([], 0, False), ([], 8, True)],
+    ids=["all are idle", "one says nothing", "none says anything", "none is known", "not listed yet"],
+)
+def test_eight_ranks_of_a_pod_may_use_more_where_all_gpus_of_their_node_are_seen_to_be_idle(
+    inventory: list[Device], idle: int, hangs: bool
+) -> None:
+    """Those in MIG mode say nothing, and an inventory is remembered when the driver does not answer."""
+    rhythms = [a_start(0, cpu=0.06, idle_gpus=idle)]
+    status = NodeHealthStatus(rhythms=rhythms, seen_at=ago(30), boot_id="boot-1", inventory=inventory)
     health = {"node-0": a_nodehealth("node-0", status=status)}
     view = a_gang(root=a_root(world=1), pods=(a_rank(0, container=GPU),), health=health)
 
