@@ -10,7 +10,7 @@ import pytest
 from healthd.core.api.health import MemberState
 from healthd.core.hang.pods import GpusOfNode
 from healthd.core.hang.samples import Usage
-from tests.core.hang.test_pods import Node, Second, serves, sleeps, trains
+from tests.core.hang.sampled_pods import Node, Second, serves, sleeps, trains
 
 GPUS = GpusOfNode(answering=8)
 
