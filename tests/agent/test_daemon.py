@@ -469,7 +469,9 @@ class Starting(Rank):
 
 
 @pytest.mark.usefixtures("without_thread")
-async def test_a_pod_that_rests_in_its_start_is_published_and_counts_as_none_whose_rhythm_is_known(node: Node1) -> None:
+async def test_a_pod_that_is_idle_in_its_start_is_published_and_counts_as_none_whose_rhythm_is_known(
+    node: Node1,
+) -> None:
     node.machine.usages = Starting(node.clock)
     node.daemon = node.new_daemon()
     async with node.running():

@@ -147,7 +147,7 @@ def at_work(node: Node, seconds: int) -> list[datetime]:
     return times
 
 
-def test_what_works_again_is_taken_back_before_its_rhythm_is_known_and_then_may_rest_for_longer() -> None:
+def test_what_works_again_is_taken_back_before_its_rhythm_is_known_and_then_may_be_idle_for_longer() -> None:
     node = started()
     node.run(150, rank=sleeps)
     assert node.states() == {"rank": "silent"}
@@ -181,7 +181,7 @@ def test_it_is_looked_at_as_any_silence_is() -> None:
     assert activity.cpu < 0.01
 
 
-def test_a_pod_that_rests_for_hours_is_no_longer_sampled() -> None:
+def test_a_pod_that_is_idle_for_hours_is_no_longer_sampled() -> None:
     node = started()
     node.run(2 * 3600, rank=sleeps)
     assert node.rhythms.sampled == ["rank"]
