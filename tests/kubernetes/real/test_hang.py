@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
@@ -22,6 +21,7 @@ from healthd.clock import SystemClock
 from healthd.core.api import ANNOTATION_HANG, ANNOTATION_PROGRESS
 from healthd.core.recovery.progress import Progress, has_rhythm
 from healthd.local.demo.script import Script
+from tests.kubernetes.real.rank_rhythms import until_rhythms_known
 from tests.kubernetes.real.scenario import GANG, RANKS, RealStage
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.xdist_group("dead kubelet")]
@@ -42,7 +42,6 @@ def stopped(real_stage: RealStage) -> Iterator[list[int]]:
 
 
 def test_gang_whose_rank_is_stopped_is_reported_until_it_works_again(real_stage: RealStage, stopped: list[int]) -> None:
-    until_none_sampled(real_stage)
     real_stage.train(NEVER_SAVES)
     until_rhythms_known(real_stage)
 
@@ -63,7 +62,6 @@ def test_gang_whose_rank_is_stopped_is_restarted_where_its_owner_asked_for_it(
     real_stage: RealStage, stopped: list[int]
 ) -> None:
     real_stage.hold_free(real_stage.installation.names[-1])
-    until_none_sampled(real_stage)
     real_stage.train(SAVES, notes={ANNOTATION_HANG: "restart"})
     until_rhythms_known(real_stage)
     real_stage.until("its saves known, and work since the last one", lambda: has_worked_since_it_saved(real_stage))
@@ -91,27 +89,6 @@ def signal_all(pids: list[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-def until_none_sampled(real_stage: RealStage) -> None:
-    """Return when no pod of an earlier scenario is left, so that a pod whose rhythm is known is a rank."""
-    names = real_stage.installation.names
-    real_stage.until("no rhythm known", lambda: not any(sampled_pods(real_stage, name) for name in names))
-
-
-def until_rhythms_known(real_stage: RealStage) -> None:
-    """Return when the agents know the rhythm of each rank. What they publish of it may come minutes later."""
-    real_stage.until_running(0)
-    nodes = real_stage.nodes_of(0)
-    real_stage.until("the rhythm of each rank known", lambda: all(sampled_pods(real_stage, name) for name in nodes))
-
-
-def sampled_pods(real_stage: RealStage, node: str) -> float:
-    """How many pods of *node* have a rhythm that its agent knows, by the metric that Prometheus reads."""
-    [pod] = real_stage.installation.pods("agent", node)
-    with urllib.request.urlopen(f"http://{pod['status']['podIP']}:9400/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith("healthd_pods_sampled "))
 
 
 def has_worked_since_it_saved(real_stage: RealStage) -> bool:

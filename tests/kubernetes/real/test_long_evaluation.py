@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -15,13 +14,12 @@ import yaml
 
 from healthd.clock import SystemClock
 from healthd.core.api import ANNOTATION_PROGRESS
-from healthd.core.node import work_request
 from healthd.core.recovery.progress import Progress, has_rhythm
 from healthd.local.demo.script import Script
 from tests import quick_yaml
 from tests.kubernetes.real.installation import Installation
+from tests.kubernetes.real.rank_rhythms import WORKS, Seen, seen_of, until_rhythms_known
 from tests.kubernetes.real.scenario import RANKS, RealStage
-from tests.kubernetes.real.test_hang import until_rhythms_known
 from tests.lab.control_plane import ControlPlane
 from tests.lab.real.nodes import RealNodes
 
@@ -73,7 +71,6 @@ def with_clock(folder: Path) -> Path:
 def test_gang_is_left_alone_in_a_long_evaluation_and_restarted_when_it_hangs(real_stage: RealStage) -> None:
     real_stage.train(SAVES, evaluates=True)
     until_rhythms_known(real_stage)
-    have_agents_publish(real_stage)
     real_stage.until("the ranks seen to work", lambda: seen_of(real_stage) == {"0": WORKS, "1": WORKS})
     real_stage.until("how often it saves known", lambda: has_rhythm(progress(real_stage)))
 
@@ -89,36 +86,6 @@ def test_gang_is_left_alone_in_a_long_evaluation_and_restarted_when_it_hangs(rea
     assert recovery["spec"]["cause"]["message"].startswith("no new step and no sign of life for ")
     assert set(real_stage.ranks_of(1)) == {"0", "1"}
     assert real_stage.overlaps == []
-
-
-class Seen(NamedTuple):
-    """What an agent publishes of a rank."""
-
-    state: str
-    shows_polling: bool
-    """Whether it would be seen if the rank only polled."""
-
-
-WORKS = Seen("working", shows_polling=True)
-
-
-def seen_of(real_stage: RealStage) -> dict[str, Seen]:
-    """What is published of each rank of the first attempt."""
-    found = {}
-    for rank, life in real_stage.ranks_of(0).items():
-        uid = real_stage.pod_on(life.node)["metadata"]["uid"]
-        health = real_stage.control_plane.api.get(f"/apis/healthd.dev/v1alpha1/nodehealths/{life.node}")
-        for rhythm in health["status"].get("rhythms", []):
-            if rhythm["uid"] == uid:
-                found[rank] = Seen(rhythm["state"], rhythm.get("showsPolling", False))
-    return found
-
-
-def have_agents_publish(real_stage: RealStage) -> None:
-    """Ask as the controller does. By themselves agents publish a rhythm that became known within five minutes."""
-    asked = work_request.patch(SystemClock().now() + work_request.LONGEST)
-    for node in real_stage.nodes_of(0):
-        real_stage.control_plane.api.patch(f"/api/v1/nodes/{node}", asked)
 
 
 def progress(real_stage: RealStage) -> Progress:
