@@ -126,7 +126,7 @@ clean: ## remove the environment and everything that the tools left
 $(FOR_USE): | $(MADE)
 	@echo "==> installing healthd into $(VENV)"
 	@$(PIP) install --constraint requirements.lock hatchling editables
-	@$(PIP) install --constraint requirements.lock --no-build-isolation --editable .
+	@$(PIP) install --constraint requirements.lock --no-build-isolation --editable '.[stacks]'
 	@touch $@
 
 $(FOR_WORK): | $(MADE)

@@ -9,7 +9,7 @@ history: its period, and its pauses that ended by themselves (evaluations, saves
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ import msgspec
 
 from healthd.core.api.health import MemberState
 from healthd.core.api.recoveries import LONGEST_DOING, HangSuspect
+from healthd.core.hang.computing import ComputingRanks
 from healthd.core.hang.member import MemberRhythm
 from healthd.core.hang.past import Past
 from healthd.core.hang.samples import KEPT, Usage
@@ -41,6 +42,13 @@ SAVES_KNOWN = 2
 FIRST_SAVES = timedelta(minutes=5)
 """For how long such a silence lasts at least before it is reported, while fewer are known. A slow first save looks like
 one to a dead file server, so the work before it is no reason for a restart."""
+COMPUTES_FOR = timedelta(minutes=5)
+"""For how long a silence lasts at least before it is reported in which a rank is seen to compute. Most evaluations by
+one rank are over by then. One that is not is no reason for a restart."""
+LOOKS_BEFORE = 6.0
+"""Seconds before it would be reported, in which ranks are looked at that only use a processor."""
+MOST_LOOKED_AT = 4
+"""Ranks."""
 BACK_AFTER = timedelta(seconds=1)
 """A member that works later than this after a save was seen is back from it: a sample may show both."""
 LONG = timedelta(minutes=5)
@@ -129,6 +137,7 @@ class GangRhythm:
         self._polled = frozenset[str]()
         """In the present time without work."""
         self._was_stopped = False
+        self._computing = ComputingRanks()
         self._changed_at: datetime | None = None
         self._changes = 0
         self._changes_after_steps = 0
@@ -164,6 +173,24 @@ class GangRhythm:
         self._quiet, self._save_began, self._saved_at, self._save_seems_over = 0.0, None, None, False
         self._start_pause = 0.0
         self._changed_at, self._changes, self._changes_after_steps = None, 0, 0
+        self._computing.forget()
+
+    def to_look_at(self) -> Sequence[str]:
+        """
+        The ranks whose main threads are to be looked at now, each several times: of a gang that soon seems to hang,
+        those that use a processor. What is seen is for `saw`. None, soon after they were last asked for.
+        """
+        if self._present is not None or self._cannot_go_on or self.silent_since is None:
+            return ()
+        if self._quiet < self._allowed_now - LOOKS_BEFORE:
+            return ()
+        polling = [rank for rank, member in self.members.items() if member.polls][:MOST_LOOKED_AT]
+        return polling if polling and self._computing.begin_looks(self._quiet) else ()
+
+    def saw(self, rank: str, function: Hashable) -> None:
+        """In a look at *rank*: its main thread was in *function* of a package, and did not wait for others there."""
+        if rank in self.members and self._quiet:
+            self._computing.saw(rank, function, self._quiet)
 
     @property
     def is_known(self) -> bool:
@@ -241,6 +268,7 @@ class GangRhythm:
                 member.worked = 0.0
         if quiet < self._quiet:
             self._was_stopped = False
+            self._computing.forget()
         if quiet == 0.0:
             self._save_seems_over = False
         self._was_stopped |= any("T" in member.states for member in self.members.values()) and quiet > 0
@@ -279,20 +307,17 @@ class GangRhythm:
         since = self.silent_since
         if since is None:
             return None
-        may_be_save = self._save_began is not None
-        is_first_save = may_be_save and self._saves_known < SAVES_KNOWN
-        allowed = self.least_allowed
-        if not self._cannot_go_on:
-            allowed = self._allowed(of_save=may_be_save, polled=self._polled)
-        if is_first_save:
-            allowed = max(allowed, FIRST_SAVES.total_seconds())
+        allowed, computes = self._allowed_now, not self._cannot_go_on and self._computing.any_at(self._quiet)
+        if computes:
+            allowed = max(allowed, COMPUTES_FOR.total_seconds())
         if self._quiet < allowed:
             return None
         silent = tuple(
             SilentMember(rank=rank, state=member.state, last_active=member.last_active, states=member.states)
             for rank, member in members.items()
         )
-        worked = 0.0 if is_first_save else min(member.worked for member in members.values())
+        may_end = computes or self._is_first_save
+        worked = 0.0 if may_end else min(member.worked for member in members.values())
         return Silence(
             since=since,
             seen_at=at,
@@ -303,6 +328,10 @@ class GangRhythm:
             is_start=self._is_start,
             worked=worked,
         )
+
+    @property
+    def _is_first_save(self) -> bool:
+        return self._save_began is not None and self._saves_known < SAVES_KNOWN
 
     @property
     def _saves_known(self) -> int:
@@ -317,6 +346,14 @@ class GangRhythm:
     def allowed(self) -> float:
         """Seconds without work that its rhythm allows, where they do not begin with a save."""
         return self._allowed(of_save=False)
+
+    @property
+    def _allowed_now(self) -> float:
+        """The same of the present silence."""
+        allowed = self.least_allowed
+        if not self._cannot_go_on:
+            allowed = self._allowed(of_save=self._save_began is not None, polled=self._polled)
+        return max(allowed, FIRST_SAVES.total_seconds()) if self._is_first_save else allowed
 
     def _allowed(self, *, of_save: bool, polled: frozenset[str] | None = None) -> float:
         """*polled*: the members that poll now. None: any."""

@@ -31,6 +31,7 @@ from healthd.local.attention import Attention
 from healthd.local.hang.evidence import activities_of
 from healthd.local.hang.gpus import SlotGpus
 from healthd.local.hang.record import HangRecord
+from healthd.local.hang.stack_looks import StackLooks
 from healthd.local.hang.stragglers import StragglerWatch
 from healthd.local.processes.runner import ProcessRunner, RunningRank
 from healthd.probes.usage.looks import Looks
@@ -53,7 +54,8 @@ class HangWatch:
     *saved* returns a value that changes when the folder of checkpoints does. *report* gets each silence when it begins,
     and again with its end. *locate* asks who holds up the others, once for each silence; it is cancelled when a rank
     ends or works again, and never holds up a sample. *wake* is called when the controller has something to do.
-    *stragglers* sees the samples, too, and *looks* at main threads between them. *gpus* are those of the slots.
+    *stragglers* sees the samples, too, and *looks* at main threads between them. *stacks* tell of ranks that use a
+    processor alone whether they compute. *gpus* are those of the slots.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class HangWatch:
         gpus: SlotGpus | None = None,
         open_tree: Callable[[RunningRank], ProcessTree] | None = None,
         looks: Looks | None = None,
+        stacks: StackLooks | None = None,
     ) -> None:
         self.rhythm = GangRhythm(starts=Start)
         self.silence: Silence | None = None
@@ -90,6 +93,7 @@ class HangWatch:
         self._open_tree = open_tree or tree_of
         self._trees: dict[RunningRank, ProcessTree] = {}
         self._looks = looks or Looks()
+        self._stacks = stacks or StackLooks()
         self._watched: frozenset[str] = frozenset()
         """The pods of the ranks of the last sample."""
         self._last_save = saved()
@@ -150,10 +154,14 @@ class HangWatch:
         saved, before = self._saved(), self._last_save
         self._last_save = saved
         was_known = self.rhythm.is_known
+        for seen in self._stacks.take():
+            self.rhythm.saw(seen.rank, seen.function)
         silence = self.rhythm.observe(self._sample(ranks, now), now, saves=saved != before)
         if self.rhythm.is_known and not was_known:
             log.info("run.rhythm_known", period=self.rhythm.period, attempt=ranks[0].attempt)
         self.inactivity.observe(self.rhythm, hangs=silence is not None)
+        to_look_at = self.rhythm.to_look_at()
+        self._stacks.begin([rank for rank in ranks if rank.name in to_look_at])
         if silence is None:
             await self._over(now)
         elif self.silence is None:
@@ -164,12 +172,13 @@ class HangWatch:
         if self._stragglers is not None:
             clocks = self._gpus.clocks()
             first = {rank.node: rank for rank in reversed(ranks)}  # those that a launcher started have one slot
-            of_ranks = {rank.rank or rank.uid: clocks[node] for node, rank in first.items() if node in clocks}
+            of_ranks = {rank.name: clocks[node] for node, rank in first.items() if node in clocks}
             hangs_since = self.silence.since if self.silence is not None else None
             await self._stragglers.observe(self.rhythm, now, hangs_since=hangs_since, clocks=of_ranks)
 
     async def _restart(self, now: datetime) -> None:
         self.rhythm.restart()
+        self._stacks.forget()
         self.inactivity.observe(self.rhythm, hangs=False)
         if self._stragglers is not None:
             await self._stragglers.restart(now)
@@ -195,7 +204,7 @@ class HangWatch:
                 self._trees[rank] = self._open_tree(rank)
         self._looks.looked_at = tuple(self._trees.values())
         gpus = self._gpus.read(now)
-        return {rank.rank or rank.uid: _used(self._trees[rank].read(), gpus.get(rank.node)) for rank in ranks}
+        return {rank.name: _used(self._trees[rank].read(), gpus.get(rank.node)) for rank in ranks}
 
     async def _over(self, now: datetime, *, was_stopped: bool = False) -> None:
         if self.silence is not None:

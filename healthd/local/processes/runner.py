@@ -130,6 +130,11 @@ class RunningRank(NamedTuple):
     """A launcher, which is *shim* then, started it: *pid* and what is below that belong to it, and what is *beside*."""
     beside: Beside | None = None
 
+    @property
+    def name(self) -> str:
+        """Its rank, by which its samples are kept, or what it has in its place."""
+        return self.rank or self.uid
+
 
 class ProcessRunner:
     """

@@ -23,6 +23,7 @@ from healthd.core.hang.work.own_waits import OFTEN, SELDOM
 from healthd.local.attention import Attention
 from healthd.local.hang.gpus import SlotGpus
 from healthd.local.hang.record import HangRecord
+from healthd.local.hang.stack_looks import Seen, StackLooks
 from healthd.local.hang.stragglers import StragglerWatch
 from healthd.local.hang.watch import HangWatch, RankActivity
 from healthd.local.machine.slots import Slot
@@ -78,7 +79,11 @@ class Run:
         self.watch = self.watching()
 
     def watching(
-        self, gpus: SlotGpus | None = None, stragglers: StragglerWatch | None = None, looks: Looks | None = None
+        self,
+        gpus: SlotGpus | None = None,
+        stragglers: StragglerWatch | None = None,
+        looks: Looks | None = None,
+        stacks: StackLooks | None = None,
     ) -> HangWatch:
         """A watch of this run."""
         return HangWatch(
@@ -93,6 +98,7 @@ class Run:
             gpus=gpus,
             open_tree=lambda _: cast("ProcessTree", Tree(self)),
             looks=looks,
+            stacks=stacks,
         )
 
     async def _report(self, silence: Silence) -> None:
@@ -436,6 +442,37 @@ async def test_main_threads_are_looked_at_while_ranks_are_compared() -> None:
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     assert (looks.go_on, len(looks.looked_at)) == (False, 0)
+
+
+class Layers(StackLooks):
+    """Looks that show at once a rank that computes, or one that is caught in a loop."""
+
+    def __init__(self, functions: Sequence[str]) -> None:
+        super().__init__()
+        self._functions = functions
+        self._seen: list[Seen] = []
+
+    def begin(self, ranks: Sequence[RunningRank]) -> None:
+        self._seen = [Seen(rank.name, function) for rank in ranks for function in self._functions]
+
+    def take(self) -> Sequence[Seen]:
+        seen, self._seen = self._seen, []
+        return seen
+
+
+@pytest.mark.parametrize(
+    ("functions", "reports"), [(["relu", "collate", "linear"], 0), (["relu", "relu", "linear"], 1), ([], 1)]
+)
+async def test_ranks_that_use_a_processor_alone_are_reported_unless_one_is_seen_to_compute(
+    functions: list[str], reports: int
+) -> None:
+    run = Run()
+    run.watch = run.watching(stacks=Layers(functions))
+    await run.go_on(90)
+    run.work = Usage(cpu=0.95)
+    await run.go_on(60)
+
+    assert len(run.reported) == reports
 
 
 async def test_main_threads_are_not_looked_at_where_slow_ranks_are_ignored() -> None:

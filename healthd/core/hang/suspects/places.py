@@ -37,3 +37,11 @@ def function_of(frame: Frame) -> tuple[str, str]:
     if _STANDARD_LIBRARY.match(file):
         file = "/".join(file.split("/")[-_KEPT_PARTS:])
     return frame.function, file
+
+
+def package_function(stack: Stack) -> tuple[str, str] | None:
+    """The innermost function. None: it is of the program's own code, or of the standard library."""
+    frame = next(iter(stack.frames), None)
+    if frame is None or frame.is_own or not frame.file or _STANDARD_LIBRARY.match(frame.file):
+        return None
+    return function_of(frame)

@@ -1,0 +1,186 @@
+"""When a rank that uses a processor and nothing else computes, by its main thread, while the others wait for it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import count, cycle
+
+from healthd.core.hang.silence import MOST_LOOKED_AT, Silence
+from tests.core.hang.sampled import SECOND, Gang, Second, evaluates, is_stopped, sleeps, spins, steps
+
+EVALUATES: tuple[Second, ...] = (spins, sleeps, sleeps, sleeps)
+"""The first rank, which touches no new memory; the others wait for it."""
+LAYERS = ("Linear.forward", "relu", "cross_entropy", "collate")
+
+
+@dataclass
+class Watched:
+    """A gang whose ranks are looked at when it asks for that."""
+
+    functions: Callable[[], Sequence[str]]
+    """Of packages, in which a rank is seen."""
+    gang: Gang = field(default_factory=Gang)
+    looked_at: list[tuple[datetime, str]] = field(default_factory=list)
+
+    def run(self, seconds: int, *behaviour: Second) -> Silence | None:
+        """The first silence within this time."""
+        first = None
+        for _ in range(seconds):
+            first = self.gang.run(1, *behaviour) or first
+            for rank in self.gang.rhythm.to_look_at():
+                self.looked_at.append((self.gang.now, rank))
+                for function in self.functions():
+                    self.gang.rhythm.saw(rank, function)
+            if first is not None:
+                break
+        return first
+
+
+def trained(functions: Sequence[str]) -> Watched:
+    """A gang whose rhythm is known. A rank that is looked at is in these functions."""
+    dice = random.Random(7)
+    watched = Watched(lambda: dice.choices(functions, k=4) if functions else [])
+    assert watched.run(120, steps()) is None
+    return watched
+
+
+def lasted(silence: Silence | None) -> timedelta:
+    """From the last work to the report."""
+    assert silence is not None
+    return silence.seen_at - silence.since
+
+
+def test_a_rank_that_evaluates_alone_is_no_hang() -> None:
+    assert trained(LAYERS).run(290, *EVALUATES) is None
+
+
+def test_one_that_does_so_for_more_than_five_minutes_is_reported_and_is_no_reason_for_a_restart() -> None:
+    silence = trained(LAYERS).run(400, *EVALUATES)
+
+    assert timedelta(minutes=5) <= lasted(silence) <= timedelta(minutes=5, seconds=5)
+    assert silence is not None
+    assert silence.worked == 0, "so no silence is short enough to be restarted for"
+
+
+def test_ranks_that_all_evaluate_are_no_hang() -> None:
+    assert trained(LAYERS).run(290, spins) is None
+
+
+def test_a_rank_that_is_caught_in_a_loop_is_seen_as_soon_as_without_looks() -> None:
+    for functions in ([], ["tanh"], ["norm", "matmul"]):
+        assert lasted(trained(functions).run(30, *EVALUATES)) <= timedelta(seconds=15)
+
+
+def test_functions_of_several_ranks_are_not_those_of_one() -> None:
+    watched = trained([])
+    each = cycle(["relu", "tanh", "gelu", "norm"])  # of the four ranks, which are looked at in turn
+    watched.functions = lambda: [next(each)]
+
+    assert lasted(watched.run(30, spins)) <= timedelta(seconds=15)
+    assert len(watched.looked_at) % 4 == 0
+
+
+def test_a_rank_that_falls_asleep_in_its_evaluation_is_seen_half_a_minute_later() -> None:
+    watched = trained(LAYERS)
+    assert watched.run(60, *EVALUATES) is None
+    asleep_at = watched.gang.now
+
+    silence = watched.run(60, sleeps)
+
+    assert silence is not None
+    assert silence.seen_at - asleep_at <= timedelta(seconds=31)
+
+
+def test_a_rank_that_is_caught_in_a_loop_after_its_evaluation_is_seen_half_a_minute_later() -> None:
+    watched = trained(LAYERS)
+    assert watched.run(60, *EVALUATES) is None
+    caught_at, watched.functions = watched.gang.now, lambda: ["tanh"]
+
+    silence = watched.run(60, *EVALUATES)
+
+    assert silence is not None
+    assert silence.seen_at - caught_at <= timedelta(seconds=31)
+
+
+def test_what_was_seen_before_a_step_says_nothing_of_a_silence_after_it() -> None:
+    watched = trained(LAYERS)
+    watched.run(12, *EVALUATES)
+    watched.run(2, steps())
+    watched.functions = lambda: ["tanh"]
+
+    assert lasted(watched.run(40, *EVALUATES)) <= timedelta(seconds=30)
+
+
+def test_what_was_seen_of_an_earlier_attempt_says_nothing_of_the_next_one() -> None:
+    watched = trained(LAYERS)
+    watched.run(20, *EVALUATES)
+    watched.gang.rhythm.restart()
+    watched.functions = lambda: ["tanh"]
+    watched.run(120, steps())
+
+    assert lasted(watched.run(30, *EVALUATES)) <= timedelta(seconds=15)
+
+
+def test_a_rank_that_is_stopped_is_a_hang_whatever_another_one_does() -> None:
+    watched = trained(LAYERS)
+    assert lasted(watched.run(30, spins, is_stopped, sleeps, sleeps)) <= timedelta(seconds=15)
+    assert watched.looked_at == []
+
+
+def test_it_is_looked_at_the_ranks_that_use_a_processor_shortly_before_they_would_be_reported() -> None:
+    watched = trained([])
+    began = watched.gang.now
+    silence = watched.run(30, *EVALUATES)
+
+    assert {rank for _, rank in watched.looked_at} == {"0"}
+    assert min(at for at, _ in watched.looked_at) - began >= 4 * SECOND
+    assert silence is not None
+    assert len(watched.looked_at) >= 5
+
+
+def test_it_is_looked_at_no_rank_of_a_gang_that_works_or_sleeps() -> None:
+    watched = trained([])
+    watched.run(200, steps())
+    watched.run(100, evaluates, sleeps, sleeps, sleeps)
+    watched.run(30, sleeps)
+
+    assert watched.looked_at == []
+
+
+def test_a_rank_that_is_known_to_compute_is_looked_at_rarely() -> None:
+    watched = trained(LAYERS)
+    watched.run(120, *EVALUATES)
+
+    assert 10 <= len(watched.looked_at) <= 20
+
+
+def test_it_is_looked_at_a_few_of_many_ranks() -> None:
+    watched = trained([])
+    watched.gang = Gang(ranks=16)
+    watched.run(120, steps())
+    watched.run(30, spins)
+
+    assert len({rank for _, rank in watched.looked_at}) == MOST_LOOKED_AT
+
+
+def test_a_clock_that_is_set_back_does_not_end_the_looks() -> None:
+    watched = trained(LAYERS)
+    watched.run(30, *EVALUATES)
+    before = len(watched.looked_at)
+    watched.gang.now -= timedelta(hours=1)
+    watched.run(30, *EVALUATES)
+
+    assert len(watched.looked_at) > before
+
+
+def test_an_evaluation_that_ended_by_itself_may_come_again_and_last_twice_as_long() -> None:
+    watched = trained(LAYERS)
+    watched.run(100, *EVALUATES)
+    watched.run(120, steps())
+    watched.functions = lambda: [f"unknown-{next(numbers) % 2}"]
+    numbers = count()
+
+    assert watched.run(190, *EVALUATES) is None
