@@ -1,10 +1,9 @@
-"""Stacks of Python processes: by a program that stands in for py-spy, and by py-spy itself where it is installed."""
+"""Stacks of Python processes: by a program that stands in for py-spy, and by py-spy itself."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 
 from healthd.core.hang.suspects.evidence import MOST_FRAMES, Frame
 from healthd.core.hang.suspects.outliers import wait_of
+from healthd.core.hang.suspects.places import package_function
 from healthd.core.hang.suspects.stacks import NO_FUNCTION, NoStack, read_py_spy
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.stacks import read_stack
@@ -139,6 +139,22 @@ class TestOutput:
         assert not is_own(path)
 
     @pytest.mark.parametrize(
+        ("path", "function"),
+        [
+            (SITE + "torch/nn/functional.py", ("f", "torch/nn/functional.py")),
+            ("/usr/lib/python3/dist-packages/yaml/loader.py", ("f", "yaml/loader.py")),
+            ("/usr/lib/python3.11/json/decoder.py", None),
+            ("<frozen genericpath>", None),
+            ("/home/u/job/train.py", None),
+            ("", None),
+        ],
+    )
+    def test_functions_of_packages_are_those_of_torch_and_not_of_the_standard_library_or_the_program(
+        self, path: str, function: tuple[str, str] | None
+    ) -> None:
+        assert package_function(read_py_spy(threads(("f", path), OWN), 7)) == function
+
+    @pytest.mark.parametrize(
         ("path", "short"),
         [
             ("/usr/lib/python3.11/socket.py", "python3.11/socket.py"),
@@ -220,7 +236,6 @@ class TestProgram:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("py-spy") is None, reason="py-spy is not installed")
 class TestPySpy:
     def test_the_function_in_which_a_real_process_waits_is_found(self, waiting: subprocess.Popen[bytes]) -> None:
         stack = read_stack(waiting.pid)

@@ -7,6 +7,7 @@ import re
 from healthd.core.hang.suspects.evidence import Frame, Stack
 
 _STANDARD_LIBRARY = re.compile(r"python3\.\d+t?/")
+_OF_NO_PACKAGE = re.compile(rf"$|<|{_STANDARD_LIBRARY.pattern}")
 _KEPT_PARTS = 2
 
 
@@ -40,8 +41,11 @@ def function_of(frame: Frame) -> tuple[str, str]:
 
 
 def package_function(stack: Stack) -> tuple[str, str] | None:
-    """The innermost function. None: it is of the program's own code, or of the standard library."""
+    """
+    The innermost function. None: it is of the program's own code, or of the standard library, a part of which is in no
+    file (`<frozen genericpath>`).
+    """
     frame = next(iter(stack.frames), None)
-    if frame is None or frame.is_own or not frame.file or _STANDARD_LIBRARY.match(frame.file):
+    if frame is None or frame.is_own or _OF_NO_PACKAGE.match(frame.file):
         return None
     return function_of(frame)
