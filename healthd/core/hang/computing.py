@@ -1,10 +1,13 @@
 """
-Ranks that compute while all others wait for them, though of their counters none but processor time shows it. Pure.
+Ranks that compute, though of their counters none but processor time shows it. Pure.
 
-A rank that evaluates alone often touches no new memory and reads no file, and so looks like one that is caught in a
-loop. But its main thread is found in one function of torch or of another package after the other. A loop that waits for
-something is in the program's own code and in that of the standard library. This is no proof: a silence only has to last
-longer before it is reported.
+All of them do that all use a processor, where such ranks sleep while they wait for others: then none waits.
+
+One that evaluates alone, while the others wait for it, often touches no new memory and reads no file, and so looks like
+one that is caught in a loop. But its main thread is found in one function of torch or of another package after the
+other. A loop that waits for something is in the program's own code and in that of the standard library.
+
+Neither is a proof: a silence only has to last longer before it is reported.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from collections.abc import Hashable
 
 COUNTS_FOR = 30.0
 """Seconds of a look. A rank that falls asleep is looked at no more, and does not compute for ever."""
+ALL_COUNT_FOR = 10.0
+"""Seconds of a sample in which all use a processor: one of them may pause for a moment."""
 FUNCTIONS = 3
 """Of packages: in so many different ones a rank is seen that computes."""
 LOOK_EVERY = 1.0
@@ -22,27 +27,31 @@ LOOK_AGAIN = 10.0
 
 class ComputingRanks:
     """
-    In which functions of packages ranks were lately seen. Times are the seconds for which nothing but that was seen of
-    the gang: a clock that is set says nothing.
+    When all computed, and in which functions of packages ranks were lately seen. Times are the seconds for which the
+    gang has shown no work: a clock that is set says nothing.
     """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """The gang has worked, or is another one. What comes is judged by later looks alone."""
         self._seen: dict[str, list[tuple[float, Hashable]]] = {}
         self._begun_at = -LOOK_AGAIN
+        self._all_at = -ALL_COUNT_FOR
+
+    def all_compute(self, at: float) -> None:
+        """None of the ranks waits."""
+        self._all_at = at
 
     def saw(self, rank: str, function: Hashable, at: float) -> None:
         """The main thread of *rank* was in *function*, which is equal for looks that show the same one."""
         looks = [look for look in self._seen.get(rank, ()) if at - look[0] < COUNTS_FOR]
         self._seen[rank] = [*looks, (at, function)]
 
-    def forget(self) -> None:
-        """The gang has worked, or is another one. What comes is judged by later looks alone."""
-        self._seen.clear()
-        self._begun_at = -LOOK_AGAIN
-
     def any_at(self, at: float) -> bool:
         """Whether one of them computes."""
-        return any(
+        return at - self._all_at < ALL_COUNT_FOR or any(
             len({function for seen, function in looks if at - seen < COUNTS_FOR}) >= FUNCTIONS
             for looks in self._seen.values()
         )

@@ -91,6 +91,11 @@ class MemberRhythm:
         return self._activity is Activity.SPINNING
 
     @property
+    def computes(self) -> bool:
+        """Whether it uses a processor alone, and would not while it waits for others."""
+        return self.polls and self.rhythm is not None and self.rhythm.sleeps_to_wait
+
+    @property
     def quiet_since(self) -> datetime:
         """Its last work, as much later as it was unseen since: from then on it was seen to do nothing."""
         return self.last_active + self.unseen

@@ -50,6 +50,8 @@ NOISE: Mapping[str, float] = {
 """Rates that an idle process reaches with its background threads. A signal whose mean is below tells nothing."""
 MOSTLY = 0.75
 """Of the samples of a signal have to be known for what is usual to be learned from them."""
+SLEEPS = 0.05
+"""Of the time of a main thread. One that spins while it waits hardly sleeps at all."""
 FEWEST_SIGNS = 2
 """Signals beside processor time by which it is seen whether a member only polls."""
 
@@ -79,6 +81,13 @@ class Rhythm(NamedTuple):
     """Seconds between two steps. At least the two samples that a step needs to be seen."""
     gap: float
     """Seconds without work that are usual: the second longest time. The longest may be a pause that comes once."""
+    asleep: float = 0.0
+    """The share of the time in which its main thread slept for others, as far as is known. 0: also where it is not."""
+
+    @property
+    def sleeps_to_wait(self) -> bool:
+        """Whether it is known that it does not use a processor while it waits for others."""
+        return self.asleep >= SLEEPS
 
     @property
     def shows_polling(self) -> bool:
@@ -111,7 +120,7 @@ def learn(
     if present > gap + 1:
         return None
     lag = _lag_of([_known(ring.newest(name, window)) for name in _shows_steps(means, gap)])
-    return rhythm._replace(period=interval * max(lag, 2), gap=interval * gap)
+    return rhythm._replace(period=interval * max(lag, 2), gap=interval * gap, asleep=_asleep(ring, window))
 
 
 def classify(sample: Rates, rhythm: Rhythm) -> Activity:
@@ -159,6 +168,11 @@ def _has_settled(cpu: Sequence[float]) -> bool:
     half = len(cpu) // 2
     first, second = _mean(cpu[:half]), _mean(cpu[half:])
     return max(first, second) <= max(DOUBLED * min(first, second), 2 * NOISE["cpu"])
+
+
+def _asleep(ring: SampleRing, count: int) -> float:
+    ran, starved, own_waits = (_mean(ring.newest(name, count)) for name in ("ran", "starved", "own_waits"))
+    return max(0.0, 1.0 - ran - starved - own_waits) if ran else 0.0
 
 
 def _known(values: Sequence[float]) -> Sequence[float]:

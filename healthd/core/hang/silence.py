@@ -274,6 +274,8 @@ class GangRhythm:
         self._was_stopped |= any("T" in member.states for member in self.members.values()) and quiet > 0
         if quiet:
             self._polled = frozenset(rank for rank, member in self.members.items() if member.polls)
+            if len(self.members) > 1 and all(member.computes for member in self.members.values()):
+                self._computing.all_compute(quiet)
         self._quiet = quiet
 
     def _remember_save(self, at: datetime, *, appeared: bool) -> None:

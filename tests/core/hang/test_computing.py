@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count, cycle
 
+import pytest
+
 from healthd.core.hang.silence import MOST_LOOKED_AT, Silence
 from tests.core.hang.sampled import SECOND, Gang, Second, evaluates, is_stopped, sleeps, spins, steps
 
@@ -39,11 +41,14 @@ class Watched:
         return first
 
 
-def trained(functions: Sequence[str]) -> Watched:
-    """A gang whose rhythm is known. A rank that is looked at is in these functions."""
+def trained(functions: Sequence[str], *, ranks: int = 4, ran: float = 0.0) -> Watched:
+    """
+    A gang whose rhythm is known. A rank that is looked at is in these functions. *ran*: of the time of its main thread,
+    the share in which that usually uses a processor; 0: it is not known.
+    """
     dice = random.Random(7)
-    watched = Watched(lambda: dice.choices(functions, k=4) if functions else [])
-    assert watched.run(120, steps()) is None
+    watched = Watched(lambda: dice.choices(functions, k=4) if functions else [], Gang(ranks))
+    assert watched.run(120, steps(ran=ran)) is None
     return watched
 
 
@@ -67,6 +72,44 @@ def test_one_that_does_so_for_more_than_five_minutes_is_reported_and_is_no_reaso
 
 def test_ranks_that_all_evaluate_are_no_hang() -> None:
     assert trained(LAYERS).run(290, spins) is None
+
+
+SLEEPS_TO_WAIT, SPINS_TO_WAIT = 0.7, 0.99
+
+
+def test_ranks_that_all_use_a_processor_and_sleep_while_they_wait_are_no_hang_for_five_minutes() -> None:
+    silence = trained([], ran=SLEEPS_TO_WAIT).run(400, spins)
+
+    assert timedelta(minutes=5) <= lasted(silence) <= timedelta(minutes=5, seconds=5)
+    assert silence is not None
+    assert silence.worked == 0
+
+
+@pytest.mark.parametrize(
+    ("ranks", "ran", "hang"),
+    [
+        (4, SPINS_TO_WAIT, (spins,)),
+        (4, SLEEPS_TO_WAIT, EVALUATES),
+        (4, SLEEPS_TO_WAIT, (sleeps,)),
+        (1, SLEEPS_TO_WAIT, (spins,)),
+    ],
+    ids=["they spin while they wait", "one of them spins", "all sleep", "there is one rank"],
+)
+def test_a_hang_is_seen_as_soon_as_ever_unless_it_is_seen_that_none_waits(
+    ranks: int, ran: float, hang: tuple[Second, ...]
+) -> None:
+    assert lasted(trained([], ranks=ranks, ran=ran).run(30, *hang)) <= timedelta(seconds=15)
+
+
+def test_ranks_of_which_one_falls_asleep_after_all_computed_are_seen() -> None:
+    watched = trained([], ran=SLEEPS_TO_WAIT)
+    assert watched.run(60, spins) is None
+    asleep_at = watched.gang.now
+
+    silence = watched.run(30, sleeps, spins, spins, spins)
+
+    assert silence is not None
+    assert silence.seen_at - asleep_at <= timedelta(seconds=11)
 
 
 def test_a_rank_that_is_caught_in_a_loop_is_seen_as_soon_as_without_looks() -> None:
@@ -158,9 +201,7 @@ def test_a_rank_that_is_known_to_compute_is_looked_at_rarely() -> None:
 
 
 def test_it_is_looked_at_a_few_of_many_ranks() -> None:
-    watched = trained([])
-    watched.gang = Gang(ranks=16)
-    watched.run(120, steps())
+    watched = trained([], ranks=16)
     watched.run(30, spins)
 
     assert len({rank for _, rank in watched.looked_at}) == MOST_LOOKED_AT
