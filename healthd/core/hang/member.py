@@ -63,6 +63,8 @@ class MemberRhythm:
         self.saving = Saving()
         self.does_other_work = False
         """By its newest sample: what seemed a silence was none."""
+        self.computes = False
+        """By its newest sample: it uses a processor alone, and would not while it waits for others."""
         self._activity: Activity | None = None
         self._before: tuple[datetime, Usage] | None = None
         self._looked_at = at
@@ -91,11 +93,6 @@ class MemberRhythm:
         return self._activity is Activity.SPINNING
 
     @property
-    def computes(self) -> bool:
-        """Whether it uses a processor alone, and would not while it waits for others."""
-        return self.polls and self.rhythm is not None and self.rhythm.sleeps_to_wait
-
-    @property
     def quiet_since(self) -> datetime:
         """Its last work, as much later as it was unseen since: from then on it was seen to do nothing."""
         return self.last_active + self.unseen
@@ -111,7 +108,7 @@ class MemberRhythm:
 
     def _observe(self, usage: Usage | None, at: datetime, *, learns: bool) -> None:
         before, self._before = self._before, (at, usage) if usage is not None else None
-        self._activity, self.does_other_work = None, False
+        self._activity, self.does_other_work, self.computes = None, False, False
         self.saving.clear()
         if usage is None or before is None:
             return
@@ -155,6 +152,7 @@ class MemberRhythm:
         if activity is Activity.WORKING and not moves_much(sample, self.rhythm):
             self.stepped_at = at
         self._take(activity, at, seconds)
+        self.computes = self.polls and self.rhythm.shows_to_compute(sample)
         self.judged += seconds
         if self.state is MemberState.WORKING:
             self.worked += seconds

@@ -51,7 +51,9 @@ NOISE: Mapping[str, float] = {
 MOSTLY = 0.75
 """Of the samples of a signal have to be known for what is usual to be learned from them."""
 SLEEPS = 0.05
-"""Of the time of a main thread. One that spins while it waits hardly sleeps at all."""
+"""Of the usual time of a main thread. One that spins while it waits hardly sleeps at all."""
+AWAKE = 0.5
+"""Of the time of a sample. A main thread that waits asleep looks now and then whether something has come."""
 FEWEST_SIGNS = 2
 """Signals beside processor time by which it is seen whether a member only polls."""
 
@@ -84,10 +86,9 @@ class Rhythm(NamedTuple):
     asleep: float = 0.0
     """The share of the time in which its main thread slept for others, as far as is known. 0: also where it is not."""
 
-    @property
-    def sleeps_to_wait(self) -> bool:
-        """Whether it is known that it does not use a processor while it waits for others."""
-        return self.asleep >= SLEEPS
+    def shows_to_compute(self, used: Rates) -> bool:
+        """Whether its main thread is awake in a sample, and would not be while it waits for others."""
+        return self.asleep >= SLEEPS and used.ran + used.starved >= AWAKE
 
     @property
     def shows_polling(self) -> bool:

@@ -210,7 +210,8 @@ def _activity(member: MemberRhythm, since: datetime) -> Activity | None:
     means = member.ring.means_since(since)
     if means is None:
         return None
-    known = Activity(cpu=means.cpu, io=means.read + means.written, network=means.network)
+    computes = member.rhythm is not None and member.rhythm.shows_to_compute(means)
+    known = Activity(cpu=means.cpu, io=means.read + means.written, network=means.network, computes=computes)
     if member.rhythm is None or "gpu" not in member.rhythm.means or isnan(means.kernels):
         return known
     return replace(known, gpu_utilisation=100 * min(1.0, means.kernels))

@@ -50,6 +50,12 @@ def spins(_rank: int, _at: int, dice: random.Random) -> Usage:
     return Usage(cpu=dice.uniform(0.95, 1.0), states="R")
 
 
+def computes(_rank: int, _at: int, dice: random.Random) -> Usage:
+    """It uses a processor and nothing else, and so does its main thread."""
+    ran = dice.uniform(0.6, 0.8)
+    return Usage(cpu=dice.uniform(0.95, 1.0), ran=ran, starved=1 - ran, states="R")
+
+
 def is_stopped(_rank: int, _at: int, _dice: random.Random) -> Usage:
     """SIGSTOP."""
     return Usage(states="T")

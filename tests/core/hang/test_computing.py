@@ -11,7 +11,7 @@ from itertools import count, cycle
 import pytest
 
 from healthd.core.hang.silence import MOST_LOOKED_AT, Silence
-from tests.core.hang.sampled import SECOND, Gang, Second, evaluates, is_stopped, sleeps, spins, steps
+from tests.core.hang.sampled import SECOND, Gang, Second, computes, evaluates, is_stopped, sleeps, spins, steps
 
 EVALUATES: tuple[Second, ...] = (spins, sleeps, sleeps, sleeps)
 """The first rank, which touches no new memory; the others wait for it."""
@@ -78,7 +78,7 @@ SLEEPS_TO_WAIT, SPINS_TO_WAIT = 0.7, 0.99
 
 
 def test_ranks_that_all_use_a_processor_and_sleep_while_they_wait_are_no_hang_for_five_minutes() -> None:
-    silence = trained([], ran=SLEEPS_TO_WAIT).run(400, spins)
+    silence = trained([], ran=SLEEPS_TO_WAIT).run(400, computes)
 
     assert timedelta(minutes=5) <= lasted(silence) <= timedelta(minutes=5, seconds=5)
     assert silence is not None
@@ -88,12 +88,13 @@ def test_ranks_that_all_use_a_processor_and_sleep_while_they_wait_are_no_hang_fo
 @pytest.mark.parametrize(
     ("ranks", "ran", "hang"),
     [
-        (4, SPINS_TO_WAIT, (spins,)),
-        (4, SLEEPS_TO_WAIT, EVALUATES),
+        (4, SPINS_TO_WAIT, (computes,)),
+        (4, SLEEPS_TO_WAIT, (spins,)),
+        (4, SLEEPS_TO_WAIT, (computes, sleeps, sleeps, sleeps)),
         (4, SLEEPS_TO_WAIT, (sleeps,)),
-        (1, SLEEPS_TO_WAIT, (spins,)),
+        (1, SLEEPS_TO_WAIT, (computes,)),
     ],
-    ids=["they spin while they wait", "one of them spins", "all sleep", "there is one rank"],
+    ids=["they spin while they wait", "other threads spin", "one of them spins", "all sleep", "there is one rank"],
 )
 def test_a_hang_is_seen_as_soon_as_ever_unless_it_is_seen_that_none_waits(
     ranks: int, ran: float, hang: tuple[Second, ...]
@@ -103,10 +104,10 @@ def test_a_hang_is_seen_as_soon_as_ever_unless_it_is_seen_that_none_waits(
 
 def test_ranks_of_which_one_falls_asleep_after_all_computed_are_seen() -> None:
     watched = trained([], ran=SLEEPS_TO_WAIT)
-    assert watched.run(60, spins) is None
+    assert watched.run(60, computes) is None
     asleep_at = watched.gang.now
 
-    silence = watched.run(30, sleeps, spins, spins, spins)
+    silence = watched.run(30, sleeps, computes, computes, computes)
 
     assert silence is not None
     assert silence.seen_at - asleep_at <= timedelta(seconds=11)

@@ -26,6 +26,7 @@ from healthd.local.processes.main_process import main_process
 from healthd.local.processes.runner import ProcessRunner, RunningRank
 from healthd.probes.hang.gather import LocalRank
 from tests.builders import a_pod
+from tests.core.hang.sampled import Gang, computes, sleeps, steps
 from tests.fakes import START, counting_uids
 from tests.local.helpers import in_background, running, shell, until, witness_at
 from tests.probes.hang.dumps import a_dump, an_entry, pickled
@@ -262,6 +263,16 @@ def test_a_rank_without_samples_after_the_silence_has_no_activity() -> None:
     rhythm.observe({"0": None}, START)
 
     assert activities_of(rhythm, START) == {}
+
+
+def test_a_rank_computes_that_is_awake_and_usually_sleeps_while_it_waits() -> None:
+    gang = Gang(2)
+    gang.run(120, steps(ran=0.7))
+    since = gang.now
+    gang.run(15, computes, sleeps)
+
+    known = activities_of(gang.rhythm, since)
+    assert [known[rank].computes for rank in ("0", "1")] == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,8 @@ class Activity(Struct, frozen=True):
     """Percent."""
     gpu_power: float | None = None
     """Watts."""
+    computes: bool = False
+    """Its main thread is awake, and would be asleep if it waited for others. False also where that is not known."""
 
 
 class Stack(Struct, frozen=True):

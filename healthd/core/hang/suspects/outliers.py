@@ -101,13 +101,14 @@ def odd_stacks(ranks: Sequence[RankEvidence]) -> list[Odd]:
     ]
 
 
-def that_wait(ranks: Iterable[RankEvidence]) -> set[int]:
+def that_wait(ranks: Sequence[RankEvidence]) -> set[int]:
     """
-    Ranks that wait for others by their stacks, beside some that do not: whatever else they do differently, they hold up
-    none.
+    Ranks that wait for others by their stacks, beside some that do not, or that are asleep beside some that compute:
+    whatever else they do differently, they hold up none.
     """
     waiting, outside, _ = _stacks(ranks)
-    return {*waiting} if outside else set()
+    compute, asleep = _awake_and_asleep(ranks)
+    return {*(waiting if outside else ()), *(asleep if compute else ())}
 
 
 def most_outside(ranks: Iterable[RankEvidence]) -> str:
@@ -181,6 +182,24 @@ def odd_states(ranks: Sequence[RankEvidence]) -> list[Odd]:
     if not _are_few(odd, states):
         return []
     return [Odd(rank, f"is {states[rank]}; {count:,} ranks are {usual}", others_wait=False) for rank in odd]
+
+
+def computing(ranks: Sequence[RankEvidence]) -> list[Odd]:
+    """Ranks that compute while others do not, where they are known to sleep while they wait. Two ranks are enough."""
+    compute, asleep = _awake_and_asleep(ranks)
+    if not asleep:
+        return []
+    others = "the other one is asleep" if len(asleep) == 1 else f"{len(asleep):,} ranks are asleep"
+    words = f"uses a processor, as it does not while it waits; {others}"
+    return [Odd(rank, words, others_wait=False) for rank in compute]
+
+
+def _awake_and_asleep(ranks: Sequence[RankEvidence]) -> tuple[list[int], list[int]]:
+    """The ranks that compute, and the others of which that is known. One that waits by its stack is among neither."""
+    activities = {each.rank: each.activity for each in ranks if each.activity is not None}
+    waiting = {each.rank for each in ranks if each.stack is not None and wait_of(each.stack) is not None}
+    compute = [rank for rank, activity in activities.items() if activity.computes and rank not in waiting]
+    return compute, [rank for rank, activity in activities.items() if not activity.computes]
 
 
 def in_files(ranks: Iterable[RankEvidence]) -> list[Odd]:

@@ -3,9 +3,9 @@ Which rank of a gang holds up the others, by everything that is known of each of
 
 The strongest kind of evidence that names ranks decides: behind in the sequence of collectives, then a process that is
 stopped or dead, then lost connections, then one that does something else while others wait for it, then a stack like
-no other, then one that uses no processor at all, then one that waits for a file, then a state or an activity like no
-other. Weaker kinds that name the same rank add to the confidence; they name no further rank. No suspect is a valid
-answer: the reason says why.
+no other, then one that computes while others sleep, then one that uses no processor at all, then one that waits for a
+file, then a state or an activity like no other. Weaker kinds that name the same rank add to the confidence; they name
+no further rank. No suspect is a valid answer: the reason says why.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from healthd.core.hang.suspects.evidence import ProcessEvidence, RankEvidence, S
 from healthd.core.hang.suspects.links import LostLinks, find_awaited, find_lost
 from healthd.core.hang.suspects.outliers import (
     Odd,
+    computing,
     in_files,
     most_outside,
     odd_activity,
@@ -92,7 +93,7 @@ class HangLocation(Struct, frozen=True):
 _BEHIND, _MISMATCH_OR_RAS = 0.9, 0.85
 _STOPPED, _LOST, _BLOCKED, _WITHOUT_RECORD = 0.9, 0.8, 0.5, 0.35
 _LINKS, _LINKS_MAYBE, _AWAITED = 0.8, 0.5, 0.6
-_OUTSIDE, _NO_PROCESSOR, _UNLIKE, _ACTIVITY = 0.6, 0.6, 0.4, 0.35
+_OUTSIDE, _COMPUTES, _NO_PROCESSOR, _UNLIKE, _ACTIVITY = 0.6, 0.6, 0.6, 0.4, 0.35
 _NO_STACKS = "no Python stack was read, which would tell most (it needs py-spy)"
 
 
@@ -112,6 +113,7 @@ def vote(ranks: Sequence[RankEvidence]) -> HangLocation:
     weak: Sequence[list[Witness]] = (
         list(_awaited(ranks)),
         list(_differ(odd_stacks(ranks), Source.STACK, _UNLIKE)),
+        list(_differ(computing(ranks), Source.ACTIVITY, _COMPUTES)),
         list(_differ(without_processor(ranks), Source.ACTIVITY, _NO_PROCESSOR, but=waiting)),
         list(_differ(in_files(ranks), Source.PROCESS, _UNLIKE)),
         [

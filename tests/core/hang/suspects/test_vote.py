@@ -7,9 +7,19 @@ from collections.abc import Sequence
 from time import process_time
 
 import pytest
+from msgspec.structs import replace
 
 from healthd.core.api.recoveries import MOST_SUSPECTS
-from healthd.core.hang.suspects.evidence import Collective, Frame, GroupProgress, RankEvidence, Source, Stack, TaskState
+from healthd.core.hang.suspects.evidence import (
+    Activity,
+    Collective,
+    Frame,
+    GroupProgress,
+    RankEvidence,
+    Source,
+    Stack,
+    TaskState,
+)
 from healthd.core.hang.suspects.outliers import wait_of
 from healthd.core.hang.suspects.stacks import NO_FUNCTION
 from healthd.core.hang.suspects.vote import HangLocation, vote
@@ -302,6 +312,11 @@ class TestStacks:
         assert named(vote([evidence(SMALL, rank, stack=WAITING if rank < 2 else LOADING) for rank in range(8)])) == []
 
 
+def computing(rank: int, stack: Stack | None = None) -> RankEvidence:
+    """A rank that uses a processor, and sleeps while it waits for others."""
+    return replace(evidence(SMALL, rank, stack=stack), activity=Activity(cpu=1.0, computes=True))
+
+
 class TestActivity:
     def test_the_one_idle_rank_among_spinning_ones_is_named(self) -> None:
         assert named(vote([evidence(SMALL, rank, cpu=0.01 if rank == 4 else 1.0) for rank in range(8)])) == [4]
@@ -314,6 +329,18 @@ class TestActivity:
 
     def test_two_ranks_have_no_majority(self) -> None:
         assert named(vote([evidence(SMALL, 0, cpu=1.0), evidence(SMALL, 1, cpu=0.0)])) == []
+
+    def test_of_two_ranks_that_sleep_while_they_wait_the_one_that_computes_is_named(self) -> None:
+        (suspect,) = vote([computing(0), evidence(SMALL, 1, cpu=0.0)]).suspects
+        assert (suspect.rank, suspect.confidence) == (0, 0.6)
+        assert suspect.witnesses[0].words == "uses a processor, as it does not while it waits; the other one is asleep"
+
+    def test_where_all_compute_or_most_do_no_rank_is_named(self) -> None:
+        assert named(vote([computing(0), computing(1)])) == []
+        assert named(vote([computing(0), computing(1), evidence(SMALL, 2, cpu=0.0)])) == []
+
+    def test_a_rank_that_is_awake_in_a_collective_holds_up_none(self) -> None:
+        assert named(vote([computing(0, WAITING), evidence(SMALL, 1, cpu=0.0)])) == []
 
 
 class TestStates:
