@@ -33,6 +33,8 @@ class ProcessStat(NamedTuple):
     """The same of its children that ended and were waited for."""
     started: int
     """In clock ticks since boot: a number of a process that is used again belongs to another one."""
+    in_kernel: float
+    """The part of *cpu* that the kernel used for it, for its system calls."""
 
 
 def parse_stat(line: bytes) -> ProcessStat | None:
@@ -47,7 +49,14 @@ def parse_stat(line: bytes) -> ProcessStat | None:
         return None
     name, state = head.partition(b"(")[2].decode(errors="replace"), fields[0].decode(errors="replace")
     return ProcessStat(
-        name, state, parent, faults, (user + system) * TICK, (reaped_user + reaped_system) * TICK, started
+        name,
+        state,
+        parent,
+        faults,
+        (user + system) * TICK,
+        (reaped_user + reaped_system) * TICK,
+        started,
+        system * TICK,
     )
 
 

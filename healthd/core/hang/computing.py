@@ -3,16 +3,18 @@ Ranks that compute, though of their counters none but processor time shows it. P
 
 All of them do that all use a processor, where such ranks sleep while they wait for others: then none waits.
 
-One that evaluates alone, while the others wait for it, often touches no new memory and reads no file, and so looks like
-one that is caught in a loop. But its main thread is found in one function of torch or of another package after the
-other. A loop that waits for something is in the program's own code and in that of the standard library.
+One that evaluates alone, while the others wait for it, often touches no new memory and reads no file, and so looks
+like one that is caught in a loop. But its main thread is found in compiled code, as of torch, which does not hold the
+lock of the interpreter; or in one function of a package after the other. A loop that waits for something is in the
+program's own code and in that of the standard library, and holds the lock unless it calls the kernel.
 
 Neither is a proof: a silence only has to last longer before it is reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
 COUNTS_FOR = 30.0
 """Seconds of a look. A rank that falls asleep is looked at no more, and does not compute for ever."""
@@ -20,14 +22,26 @@ ALL_COUNT_FOR = 10.0
 """Seconds of a sample in which all use a processor: one of them may pause for a moment."""
 FUNCTIONS = 3
 """Of packages: in so many different ones a rank is seen that computes."""
+FEWEST_LOOKS = 6
+"""By which a rank is seen that computes in compiled code: in half of them at least."""
 LOOK_EVERY = 1.0
 LOOK_AGAIN = 10.0
 """The same, once one is known to compute."""
 
 
+class Look(NamedTuple):
+    """Where the main thread of a rank was, that did not wait for others."""
+
+    at: float
+    function: Hashable | None
+    """Of a package. It is equal for looks that show the same one."""
+    is_native: bool
+    """It was in compiled code, and would have been asleep if it had waited."""
+
+
 class ComputingRanks:
     """
-    When all computed, and in which functions of packages ranks were lately seen. Times are the seconds for which the
+    When all computed, and what looks at ranks lately showed. Times are the seconds for which the
     gang has shown no work: a clock that is set says nothing.
     """
 
@@ -36,7 +50,7 @@ class ComputingRanks:
 
     def forget(self) -> None:
         """The gang has worked, or is another one. What comes is judged by later looks alone."""
-        self._seen: dict[str, list[tuple[float, Hashable]]] = {}
+        self._seen: dict[str, list[Look]] = {}
         self._begun_at = -LOOK_AGAIN
         self._all_at = -ALL_COUNT_FOR
 
@@ -44,17 +58,13 @@ class ComputingRanks:
         """None of the ranks waits."""
         self._all_at = at
 
-    def saw(self, rank: str, function: Hashable, at: float) -> None:
-        """The main thread of *rank* was in *function*, which is equal for looks that show the same one."""
-        looks = [look for look in self._seen.get(rank, ()) if at - look[0] < COUNTS_FOR]
-        self._seen[rank] = [*looks, (at, function)]
+    def saw(self, rank: str, look: Look) -> None:
+        """A look at *rank*."""
+        self._seen[rank] = [*_newest(self._seen.get(rank, ()), look.at), look]
 
     def any_at(self, at: float) -> bool:
         """Whether one of them computes."""
-        return at - self._all_at < ALL_COUNT_FOR or any(
-            len({function for seen, function in looks if at - seen < COUNTS_FOR}) >= FUNCTIONS
-            for looks in self._seen.values()
-        )
+        return at - self._all_at < ALL_COUNT_FOR or any(_computes(_newest(looks, at)) for looks in self._seen.values())
 
     def begin_looks(self, at: float) -> bool:
         """Whether it is time for the next looks. They begin then."""
@@ -62,3 +72,13 @@ class ComputingRanks:
             return False
         self._begun_at = at
         return True
+
+
+def _newest(looks: Sequence[Look], at: float) -> list[Look]:
+    return [look for look in looks if at - look.at < COUNTS_FOR]
+
+
+def _computes(looks: Sequence[Look]) -> bool:
+    functions = {look.function for look in looks if look.function is not None}
+    native = sum(look.is_native for look in looks)
+    return len(functions) >= FUNCTIONS or (len(looks) >= FEWEST_LOOKS and 2 * native >= len(looks))

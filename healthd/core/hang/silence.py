@@ -17,7 +17,7 @@ import msgspec
 
 from healthd.core.api.health import MemberState
 from healthd.core.api.recoveries import LONGEST_DOING, HangSuspect
-from healthd.core.hang.computing import ComputingRanks
+from healthd.core.hang.computing import ComputingRanks, Look
 from healthd.core.hang.member import MemberRhythm
 from healthd.core.hang.past import Past
 from healthd.core.hang.samples import KEPT, Usage
@@ -187,10 +187,14 @@ class GangRhythm:
         polling = [rank for rank, member in self.members.items() if member.polls][:MOST_LOOKED_AT]
         return polling if polling and self._computing.begin_looks(self._quiet) else ()
 
-    def saw(self, rank: str, function: Hashable) -> None:
-        """In a look at *rank*: its main thread was in *function* of a package, and did not wait for others there."""
+    def saw(self, rank: str, function: Hashable | None, *, is_native: bool = False) -> None:
+        """
+        In a look at *rank*: its main thread did not wait for others. It was in *function* of a package, or in none;
+        *is_native*: it was in compiled code, in which ranks may also wait that spin while they do.
+        """
         if rank in self.members and self._quiet:
-            self._computing.saw(rank, function, self._quiet)
+            is_native = is_native and self.members[rank].computes
+            self._computing.saw(rank, Look(self._quiet, function, is_native))
 
     @property
     def is_known(self) -> bool:

@@ -18,7 +18,8 @@ from healthd.core.hang.suspects.places import package_function
 from healthd.local.processes.main_process import main_process
 from healthd.local.processes.runner import RunningRank
 from healthd.probes.errors import CannotRead
-from healthd.probes.hang.stacks import read_stack
+from healthd.probes.hang.stacks import look_at
+from healthd.probes.process_stat import ProcessStat, read_stat
 from healthd.probes.usage.looks import pause
 from healthd.threads import in_thread
 
@@ -27,13 +28,18 @@ log = structlog.get_logger(__name__)
 LOOKS = 4
 """At each rank, before anything is handed on."""
 EVERY_S = 0.2
+MOST_IN_KERNEL = 0.25
+"""Of the processor time of a process that computes."""
 
 
 class Seen(NamedTuple):
-    """The main thread of *rank* was in this *function* of a package, and did not wait for other ranks there."""
+    """A look at the main thread of *rank*, which did not wait for other ranks."""
 
     rank: str
-    function: Hashable
+    function: Hashable | None = None
+    """Of a package. None: it was in one of the program, or of the standard library."""
+    is_native: bool = False
+    """It was in compiled code, and not in the kernel."""
 
 
 LookAt = Callable[[Sequence[RunningRank]], Sequence[Seen]]
@@ -70,19 +76,27 @@ class StackLooks:
 
 
 def look_at_stacks(ranks: Sequence[RunningRank]) -> Sequence[Seen]:
-    """Without the looks that showed nothing, or were not possible."""
-    found = []
+    """Without the looks that were not possible, or show a wait for other ranks."""
+    pids = {rank.name: pid for rank in ranks if (pid := main_process(rank.pid, rank.shim))}
+    before = {name: read_stat(pid) for name, pid in pids.items()}
+    found: list[Seen] = []
     for _ in range(LOOKS):
         time.sleep(pause(EVERY_S))
-        found += [Seen(rank.name, function) for rank in ranks if (function := _computes_in(rank)) is not None]
-    return found
+        found += [seen for name, pid in pids.items() if (seen := _seen(name, pid)) is not None]
+    in_kernel = {name for name, pid in pids.items() if _was_in_kernel(before[name], read_stat(pid))}
+    return [each._replace(is_native=each.is_native and each.rank not in in_kernel) for each in found]
 
 
-def _computes_in(rank: RunningRank) -> Hashable | None:
-    """None: where its main thread is shows no computation, or that is not known."""
-    pid = main_process(rank.pid, rank.shim)
+def _seen(name: str, pid: int) -> Seen | None:
     try:
-        stack = read_stack(pid) if pid else None
+        look = look_at(pid)
     except CannotRead:
         return None
-    return package_function(stack) if stack is not None and wait_of(stack) is None else None
+    return Seen(name, package_function(look.stack), look.is_native) if wait_of(look.stack) is None else None
+
+
+def _was_in_kernel(before: ProcessStat | None, after: ProcessStat | None) -> bool:
+    """Whether a good part of what a process did are system calls, as of one that polls. Also where it is not known."""
+    if before is None or after is None:
+        return True
+    return after.in_kernel - before.in_kernel > MOST_IN_KERNEL * (after.cpu - before.cpu)

@@ -155,7 +155,7 @@ class HangWatch:
         self._last_save = saved
         was_known = self.rhythm.is_known
         for seen in self._stacks.take():
-            self.rhythm.saw(seen.rank, seen.function)
+            self.rhythm.saw(seen.rank, seen.function, is_native=seen.is_native)
         silence = self.rhythm.observe(self._sample(ranks, now), now, saves=saved != before)
         if self.rhythm.is_known and not was_known:
             log.info("run.rhythm_known", period=self.rhythm.period, attempt=ranks[0].attempt)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from healthd.core.hang.suspects.evidence import Stack, bounded
-from healthd.core.hang.suspects.stacks import NO_FUNCTION, NoFunction, NoStack, read_py_spy
+from healthd.core.hang.suspects.stacks import NO_FUNCTION, Look, NoFunction, NoStack, read_look
 from healthd.probes.errors import CannotRead
 from healthd.probes.process_stat import read_stat
 
@@ -33,9 +33,16 @@ _REMEDY = "give it CAP_SYS_PTRACE and the host's process numbers, or do without 
 def read_stack(
     pid: int, *, program: str = PROGRAM, deadline_s: float = DEADLINE_S, now: Callable[[], float] = time.monotonic
 ) -> Stack:
+    """The stack that `look_at` sees. Raises CannotRead."""
+    return look_at(pid, program=program, deadline_s=deadline_s, now=now).stack
+
+
+def look_at(
+    pid: int, *, program: str = PROGRAM, deadline_s: float = DEADLINE_S, now: Callable[[], float] = time.monotonic
+) -> Look:
     """
-    What process *pid* is doing, as `read_py_spy` says; `NO_FUNCTION` where no attempt shows one. Takes at most
-    *deadline_s*, with all attempts.
+    What process *pid* is doing, as `read_look` says; the stack is `NO_FUNCTION` where no attempt shows one. Takes at
+    most *deadline_s*, with all attempts.
 
     Raises CannotRead.
     """
@@ -50,13 +57,13 @@ def read_stack(
         if now() >= until:
             break
         try:
-            return read_py_spy(_output(_command(path, pid), until, now), pid)
+            return read_look(_output(_command(path, pid), until, now), pid)
         except NoFunction:
             looks += 1
         except NoStack as error:
             why = str(error)
     if looks == ATTEMPTS:
-        return NO_FUNCTION
+        return Look(NO_FUNCTION, is_native=False)
     raise CannotRead(f"the stack of process {pid}", why or f"py-spy took longer than {deadline_s:g} s", _REMEDY)
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import count, cycle
+from itertools import count, cycle, islice
 
 import pytest
 
@@ -22,8 +22,10 @@ LAYERS = ("Linear.forward", "relu", "cross_entropy", "collate")
 class Watched:
     """A gang whose ranks are looked at when it asks for that."""
 
-    functions: Callable[[], Sequence[str]]
-    """Of packages, in which a rank is seen."""
+    functions: Callable[[], Sequence[str | None]]
+    """Of packages, in which a rank is seen, in as many looks."""
+    native: int = 0
+    """Of these looks, so many are in compiled code."""
     gang: Gang = field(default_factory=Gang)
     looked_at: list[tuple[datetime, str]] = field(default_factory=list)
 
@@ -34,8 +36,8 @@ class Watched:
             first = self.gang.run(1, *behaviour) or first
             for rank in self.gang.rhythm.to_look_at():
                 self.looked_at.append((self.gang.now, rank))
-                for function in self.functions():
-                    self.gang.rhythm.saw(rank, function)
+                for number, function in enumerate(self.functions()):
+                    self.gang.rhythm.saw(rank, function, is_native=number < self.native)
             if first is not None:
                 break
         return first
@@ -47,7 +49,7 @@ def trained(functions: Sequence[str], *, ranks: int = 4, ran: float = 0.0) -> Wa
     the share in which that usually uses a processor; 0: it is not known.
     """
     dice = random.Random(7)
-    watched = Watched(lambda: dice.choices(functions, k=4) if functions else [], Gang(ranks))
+    watched = Watched(lambda: dice.choices(functions, k=4) if functions else [], gang=Gang(ranks))
     assert watched.run(120, steps(ran=ran)) is None
     return watched
 
@@ -100,6 +102,30 @@ def test_a_hang_is_seen_as_soon_as_ever_unless_it_is_seen_that_none_waits(
     ranks: int, ran: float, hang: tuple[Second, ...]
 ) -> None:
     assert lasted(trained([], ranks=ranks, ran=ran).run(30, *hang)) <= timedelta(seconds=15)
+
+
+@pytest.mark.parametrize(
+    ("ran", "native", "seconds"),
+    [(SLEEPS_TO_WAIT, 2, 300), (SLEEPS_TO_WAIT, 1, 10), (SPINS_TO_WAIT, 4, 10), (0.0, 4, 10)],
+    ids=["it computes", "mostly in Python", "it may wait there", "it may wait there, as far as is known"],
+)
+def test_a_rank_in_compiled_code_computes_where_it_would_be_asleep_if_it_waited(
+    ran: float, native: int, seconds: int
+) -> None:
+    watched = trained([], ran=ran)
+    watched.functions, watched.native = lambda: [None] * 4, native
+
+    silence = watched.run(400, computes, sleeps, sleeps, sleeps)
+
+    assert timedelta(seconds=seconds) <= lasted(silence) <= timedelta(seconds=seconds + 5)
+
+
+def test_a_few_looks_at_compiled_code_are_not_enough() -> None:
+    watched = trained([], ran=SLEEPS_TO_WAIT)
+    looks = iter([None] * 5)
+    watched.functions, watched.native = lambda: [*islice(looks, 1)], 1
+
+    assert lasted(watched.run(30, computes, sleeps, sleeps, sleeps)) <= timedelta(seconds=15)
 
 
 def test_ranks_of_which_one_falls_asleep_after_all_computed_are_seen() -> None:

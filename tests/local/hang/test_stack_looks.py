@@ -90,16 +90,37 @@ def test_a_process_that_is_gone_shows_nothing() -> None:
     assert look_at_stacks([RunningRank("uid", "0", 0, os.getpid(), pid=2**22)]) == []
 
 
+def looks_at(process: subprocess.Popen[bytes]) -> list[Seen]:
+    """Enough of them for every function of a program."""
+    rank = RunningRank("uid", "3", 0, os.getpid(), pid=process.pid)
+    return [each for _ in range(4) for each in look_at_stacks([rank])]
+
+
 @pytest.mark.slow
-def test_a_process_is_seen_in_the_functions_of_packages_alone(program: subprocess.Popen[bytes]) -> None:
-    rank = RunningRank("uid", "3", 0, os.getpid(), pid=program.pid)
-    seen = [each for _ in range(4) for each in look_at_stacks([rank])]
+@pytest.mark.parametrize("process", ["layers.first(), own(), layers.second()"], indirect=True)
+def test_a_process_is_seen_in_the_functions_of_packages(process: subprocess.Popen[bytes]) -> None:
+    seen = looks_at(process)
 
     assert {each.rank for each in seen} == {"3"}
-    assert {str(each.function) for each in seen} == {
-        "('first', 'layers/__init__.py')",
-        "('second', 'layers/__init__.py')",
+    assert {each.function for each in seen} == {
+        None,
+        ("first", "layers/__init__.py"),
+        ("second", "layers/__init__.py"),
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("process", "is_native"),
+    [("own()", False), ("os.stat('/')", False), ("zlib.compress(data)", True)],
+    ids=["Python", "system calls", "compiled code"],
+    indirect=["process"],
+)
+def test_a_process_is_seen_in_compiled_code(process: subprocess.Popen[bytes], is_native: bool) -> None:
+    seen = looks_at(process)
+
+    assert len(seen) > 8
+    assert (2 * sum(each.is_native for each in seen) >= len(seen)) is is_native
 
 
 LAYERS = """
@@ -112,22 +133,22 @@ def second():
     while time.perf_counter() < end: pass
 """
 PROGRAM = """
-import time, layers
+import os, time, zlib, layers
+data = os.urandom(1 << 20)
 def own():
     end = time.perf_counter() + 0.05
     while time.perf_counter() < end: pass
 print(flush=True)
-while True: layers.first(), own(), layers.second()
-"""
+while True: """
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """It computes in a package and in its own code."""
+def process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """It does the same without end."""
     packages = tmp_path / "site-packages"
     (packages / "layers").mkdir(parents=True)
     (packages / "layers" / "__init__.py").write_text(LAYERS)
-    (script := tmp_path / "train.py").write_text(PROGRAM)
+    (script := tmp_path / "train.py").write_text(PROGRAM + request.param)
     environ = {**os.environ, "PYTHONPATH": str(packages)}
     with subprocess.Popen([sys.executable, str(script)], env=environ, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

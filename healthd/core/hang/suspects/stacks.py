@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -43,6 +44,8 @@ class _SpiedFrame(msgspec.Struct):
 class _SpiedThread(msgspec.Struct):
     os_thread_id: int | None = None
     thread_name: str | None = None
+    active: bool = False
+    owns_gil: bool = True
     frames: list[_SpiedFrame] = []
 
 
@@ -54,7 +57,20 @@ class NoFunction(NoStack):
     """The main thread is in no Python function. A look while it calls one or returns may show that, too."""
 
 
+class Look(NamedTuple):
+    """What one look at a process shows."""
+
+    stack: Stack
+    is_native: bool
+    """Its main thread has a processor and not the lock of the interpreter (GIL): it is in compiled code."""
+
+
 def read_py_spy(output: bytes, pid: int) -> Stack:
+    """The stack that `read_look` sees. Raises NoStack, NoFunction."""
+    return read_look(output, pid).stack
+
+
+def read_look(output: bytes, pid: int) -> Look:
     """
     The stack of the main thread of process *pid*. While that waits for a thread to end that waits for other ranks,
     as when it joins one that saves, the stack of this one. Of a program that runs in another thread, as in a worker of
@@ -72,6 +88,10 @@ def read_py_spy(output: bytes, pid: int) -> Stack:
         raise NoStack("py-spy saw no main thread")
     if not main.frames:
         raise NoFunction("py-spy saw no Python function in the main thread")
+    return Look(_stack_of_program(main, threads), main.active and not main.owns_gil)
+
+
+def _stack_of_program(main: _SpiedThread, threads: Sequence[_SpiedThread]) -> Stack:
     stack = _stack(main)
     if wait_of(stack) is not None:
         return stack
