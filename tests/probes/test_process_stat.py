@@ -18,7 +18,7 @@ def test_a_name_may_have_parentheses_spaces_and_lines(name: str) -> None:
     tick = 1 / os.sysconf("SC_CLK_TCK")
 
     assert parse_stat(f"7 ({name}) {NUMBERS}\n".encode()) == ProcessStat(
-        name=name, state="S", parent=41, faults=7, cpu=200 * tick, reaped_cpu=50 * tick, started=99
+        name=name, state="S", parent=41, faults=7, cpu=200 * tick, reaped_cpu=50 * tick, started=99, in_kernel=50 * tick
     )
 
 
