@@ -24,8 +24,10 @@ FUNCTIONS = 3
 """Of packages: in so many different ones a rank is seen that computes."""
 FEWEST_LOOKS = 6
 """By which a rank is seen that computes in compiled code: in half of them at least."""
+LOOKS_TAKE = 5.0
+"""Seconds from the first look until they tell whether a rank computes."""
 LOOK_EVERY = 1.0
-LOOK_AGAIN = 10.0
+LOOK_AGAIN = 6.0
 """The same, once one is known to compute."""
 
 
@@ -52,6 +54,7 @@ class ComputingRanks:
         """The gang has worked, or is another one. What comes is judged by later looks alone."""
         self._seen: dict[str, list[Look]] = {}
         self._begun_at = -LOOK_AGAIN
+        self._known_at = 0.0
         self._all_at = -ALL_COUNT_FOR
 
     def all_compute(self, at: float) -> None:
@@ -71,7 +74,13 @@ class ComputingRanks:
         if at - self._begun_at < (LOOK_AGAIN if self.any_at(at) else LOOK_EVERY):
             return False
         self._begun_at = at
+        self._known_at = self._known_at or at + LOOKS_TAKE
         return True
+
+    @property
+    def known_at(self) -> float:
+        """When looks tell whether a rank computes. 0: none was begun."""
+        return self._known_at
 
 
 def _newest(looks: Sequence[Look], at: float) -> list[Look]:

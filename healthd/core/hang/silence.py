@@ -313,9 +313,10 @@ class GangRhythm:
         since = self.silent_since
         if since is None:
             return None
-        allowed, computes = self._allowed_now, not self._cannot_go_on and self._computing.any_at(self._quiet)
-        if computes:
-            allowed = max(allowed, COMPUTES_FOR.total_seconds())
+        allowed, computes = self._allowed_now, False
+        if self._polled and not self._cannot_go_on:
+            computes = self._computing.any_at(self._quiet)
+            allowed = max(allowed, COMPUTES_FOR.total_seconds() if computes else self._computing.known_at)
         if self._quiet < allowed:
             return None
         silent = tuple(

@@ -10,6 +10,7 @@ from itertools import count, cycle, islice
 
 import pytest
 
+from healthd.core.hang.samples import Usage
 from healthd.core.hang.silence import MOST_LOOKED_AT, Silence
 from tests.core.hang.sampled import SECOND, Gang, Second, computes, evaluates, is_stopped, sleeps, spins, steps
 
@@ -52,6 +53,11 @@ def trained(functions: Sequence[str], *, ranks: int = 4, ran: float = 0.0) -> Wa
     watched = Watched(lambda: dice.choices(functions, k=4) if functions else [], gang=Gang(ranks))
     assert watched.run(120, steps(ran=ran)) is None
     return watched
+
+
+def has_ended(_rank: int, _at: int, _dice: random.Random) -> Usage:
+    """Nothing has collected it yet."""
+    return Usage(states="Z")
 
 
 def lasted(silence: Silence | None) -> timedelta:
@@ -118,6 +124,17 @@ def test_a_rank_in_compiled_code_computes_where_it_would_be_asleep_if_it_waited(
     silence = watched.run(400, computes, sleeps, sleeps, sleeps)
 
     assert timedelta(seconds=seconds) <= lasted(silence) <= timedelta(seconds=seconds + 5)
+
+
+def test_a_rank_that_goes_on_alone_is_looked_at_before_it_is_reported() -> None:
+    watched = trained([], ranks=3, ran=SLEEPS_TO_WAIT)
+    watched.functions, watched.native = lambda: [None] * 4, 4
+    ended = watched.run(10, computes, has_ended, has_ended)
+    for rank in (1, 2):
+        watched.gang.end(rank)
+
+    assert ended is None
+    assert watched.run(60, computes) is None
 
 
 def test_a_few_looks_at_compiled_code_are_not_enough() -> None:
@@ -224,7 +241,7 @@ def test_a_rank_that_is_known_to_compute_is_looked_at_rarely() -> None:
     watched = trained(LAYERS)
     watched.run(120, *EVALUATES)
 
-    assert 10 <= len(watched.looked_at) <= 20
+    assert 15 <= len(watched.looked_at) <= 30
 
 
 def test_it_is_looked_at_a_few_of_many_ranks() -> None:
