@@ -93,7 +93,7 @@ class HangLocation(Struct, frozen=True):
 _BEHIND, _MISMATCH_OR_RAS = 0.9, 0.85
 _STOPPED, _LOST, _BLOCKED, _WITHOUT_RECORD = 0.9, 0.8, 0.5, 0.35
 _LINKS, _LINKS_MAYBE, _AWAITED = 0.8, 0.5, 0.6
-_OUTSIDE, _COMPUTES, _NO_PROCESSOR, _UNLIKE, _ACTIVITY = 0.6, 0.6, 0.6, 0.4, 0.35
+_OUTSIDE, _COMPUTES, _NO_PROCESSOR, _UNLIKE, _ACTIVITY = 0.6, 0.5, 0.6, 0.4, 0.35
 _NO_STACKS = "no Python stack was read, which would tell most (it needs py-spy)"
 
 

@@ -332,7 +332,7 @@ class TestActivity:
 
     def test_of_two_ranks_that_sleep_while_they_wait_the_one_that_computes_is_named(self) -> None:
         (suspect,) = vote([computing(0), evidence(SMALL, 1, cpu=0.0)]).suspects
-        assert (suspect.rank, suspect.confidence) == (0, 0.6)
+        assert (suspect.rank, suspect.confidence) == (0, 0.5)
         assert suspect.witnesses[0].words == "uses a processor, as it does not while it waits; the other one is asleep"
 
     def test_where_all_compute_or_most_do_no_rank_is_named(self) -> None:
