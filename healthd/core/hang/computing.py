@@ -43,8 +43,8 @@ class Look(NamedTuple):
 
 class ComputingRanks:
     """
-    When all computed, and what looks at ranks lately showed. Times are the seconds for which the
-    gang has shown no work: a clock that is set says nothing.
+    When all computed, and what looks at ranks lately showed. Times are the seconds for which the gang has shown no
+    work: a clock that is set says nothing.
     """
 
     def __init__(self) -> None:

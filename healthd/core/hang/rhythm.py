@@ -84,7 +84,10 @@ class Rhythm(NamedTuple):
     gap: float
     """Seconds without work that are usual: the second longest time. The longest may be a pause that comes once."""
     asleep: float = 0.0
-    """The share of the time in which its main thread slept for others, as far as is known. 0: also where it is not."""
+    """
+    The share of the time in which its main thread slept for others, as far as is known. 0: also where it is not, or it
+    has a GPU.
+    """
 
     def shows_to_compute(self, used: Rates) -> bool:
         """Whether its main thread is awake in a sample, and would not be while it waits for others."""
@@ -172,6 +175,9 @@ def _has_settled(cpu: Sequence[float]) -> bool:
 
 
 def _asleep(ring: SampleRing, count: int) -> float:
+    """A main thread that waits for its GPU mostly spins, whatever else it waits for asleep."""
+    if any(value != 0 for value in ring.newest("gpu", count)):  # or it is not known
+        return 0.0
     ran, starved, own_waits = (_mean(ring.newest(name, count)) for name in ("ran", "starved", "own_waits"))
     return max(0.0, 1.0 - ran - starved - own_waits) if ran else 0.0
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from healthd.core.hang.suspects.evidence import Stack, bounded
-from healthd.core.hang.suspects.stacks import NO_FUNCTION, Look, NoFunction, NoStack, read_look
+from healthd.core.hang.suspects.stacks import NO_FUNCTION, NoFunction, NoStack, StackLook, read_look
 from healthd.probes.errors import CannotRead
 from healthd.probes.process_stat import read_stat
 
@@ -39,7 +39,7 @@ def read_stack(
 
 def look_at(
     pid: int, *, program: str = PROGRAM, deadline_s: float = DEADLINE_S, now: Callable[[], float] = time.monotonic
-) -> Look:
+) -> StackLook:
     """
     What process *pid* is doing, as `read_look` says; the stack is `NO_FUNCTION` where no attempt shows one. Takes at
     most *deadline_s*, with all attempts.
@@ -63,7 +63,7 @@ def look_at(
         except NoStack as error:
             why = str(error)
     if looks == ATTEMPTS:
-        return Look(NO_FUNCTION, is_native=False)
+        return StackLook(NO_FUNCTION, is_native=False)
     raise CannotRead(f"the stack of process {pid}", why or f"py-spy took longer than {deadline_s:g} s", _REMEDY)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count, cycle, islice
+from math import nan
 
 import pytest
 
@@ -108,6 +109,19 @@ def test_a_hang_is_seen_as_soon_as_ever_unless_it_is_seen_that_none_waits(
     ranks: int, ran: float, hang: tuple[Second, ...]
 ) -> None:
     assert lasted(trained([], ranks=ranks, ran=ran).run(30, *hang)) <= timedelta(seconds=15)
+
+
+@pytest.mark.parametrize("gpu", [0.3, nan], ids=["its use is known", "its use is not known"])
+def test_ranks_that_wait_for_their_gpus_awake_do_not_compute(gpu: float) -> None:
+    watched = Watched(lambda: [None] * 4, native=4)
+    assert watched.run(120, steps(ran=SLEEPS_TO_WAIT, gpu=gpu, kernels=gpu)) is None
+
+    assert lasted(watched.run(30, without_gpu(gpu))) <= timedelta(seconds=15)
+
+
+def without_gpu(usual: float) -> Second:
+    """Its processes use a processor, and its GPU does nothing, as far as that was known."""
+    return lambda *at: computes(*at)._replace(gpu=0.0 * usual, kernels=0.0 * usual)
 
 
 @pytest.mark.parametrize(

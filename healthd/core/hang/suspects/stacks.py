@@ -57,7 +57,7 @@ class NoFunction(NoStack):
     """The main thread is in no Python function. A look while it calls one or returns may show that, too."""
 
 
-class Look(NamedTuple):
+class StackLook(NamedTuple):
     """What one look at a process shows."""
 
     stack: Stack
@@ -70,7 +70,7 @@ def read_py_spy(output: bytes, pid: int) -> Stack:
     return read_look(output, pid).stack
 
 
-def read_look(output: bytes, pid: int) -> Look:
+def read_look(output: bytes, pid: int) -> StackLook:
     """
     The stack of the main thread of process *pid*. While that waits for a thread to end that waits for other ranks,
     as when it joins one that saves, the stack of this one. Of a program that runs in another thread, as in a worker of
@@ -88,7 +88,7 @@ def read_look(output: bytes, pid: int) -> Look:
         raise NoStack("py-spy saw no main thread")
     if not main.frames:
         raise NoFunction("py-spy saw no Python function in the main thread")
-    return Look(_stack_of_program(main, threads), main.active and not main.owns_gil)
+    return StackLook(_stack_of_program(main, threads), main.active and not main.owns_gil)
 
 
 def _stack_of_program(main: _SpiedThread, threads: Sequence[_SpiedThread]) -> Stack:
