@@ -4,8 +4,8 @@ Ranks that compute, though of their counters none but processor time shows it. P
 All of them do that all use a processor, where such ranks sleep while they wait for others: then none waits.
 
 One that evaluates alone, while the others wait for it, often touches no new memory and reads no file, and so looks
-like one that is caught in a loop. But its main thread is found in compiled code, as of torch, which does not hold the
-lock of the interpreter; or in one function of a package after the other. A loop that waits for something is in the
+like one that is caught in a loop. But it is found in compiled code, as of torch, which does not hold the lock of the
+interpreter; or its main thread in one function of a package after the other. A loop that waits for something is in the
 program's own code and in that of the standard library, and holds the lock unless it calls the kernel.
 
 Neither is a proof: a silence only has to last longer before it is reported.
@@ -32,13 +32,13 @@ LOOK_AGAIN = 6.0
 
 
 class Look(NamedTuple):
-    """Where the main thread of a rank was, that did not wait for others."""
+    """Where a rank was, whose main thread did not wait for others alone."""
 
     at: float
     function: Hashable | None
     """Of a package. It is equal for looks that show the same one."""
     is_native: bool
-    """It was in compiled code, and would have been asleep if it had waited."""
+    """It used a processor in compiled code, and would have been asleep if it had waited."""
 
 
 class ComputingRanks:

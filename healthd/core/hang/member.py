@@ -93,6 +93,11 @@ class MemberRhythm:
         return self._activity is Activity.SPINNING
 
     @property
+    def sleeps_to_wait(self) -> bool:
+        """Whether it is known to be asleep while it waits for others."""
+        return self.rhythm is not None and self.rhythm.sleeps_to_wait
+
+    @property
     def quiet_since(self) -> datetime:
         """Its last work, as much later as it was unseen since: from then on it was seen to do nothing."""
         return self.last_active + self.unseen

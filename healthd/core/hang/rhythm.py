@@ -89,9 +89,14 @@ class Rhythm(NamedTuple):
     has a GPU.
     """
 
+    @property
+    def sleeps_to_wait(self) -> bool:
+        """Whether it is known to be asleep while it waits for others."""
+        return self.asleep >= SLEEPS
+
     def shows_to_compute(self, used: Rates) -> bool:
         """Whether its main thread is awake in a sample, and would not be while it waits for others."""
-        return self.asleep >= SLEEPS and used.ran + used.starved >= AWAKE
+        return self.sleeps_to_wait and used.ran + used.starved >= AWAKE
 
     @property
     def shows_polling(self) -> bool:

@@ -103,6 +103,13 @@ class _Pause(NamedTuple):
     """The members that used a processor meanwhile. A silence in which others do is not this pause again."""
 
 
+class _Excused(NamedTuple):
+    """Longer than the rhythm allows, and no silence yet."""
+
+    seconds: float
+    polled: frozenset[str]
+
+
 class GangRhythm:
     """
     The members of one gang together, and the pauses that it came back from.
@@ -138,6 +145,8 @@ class GangRhythm:
         """In the present time without work."""
         self._was_stopped = False
         self._computing = ComputingRanks()
+        self._excused: _Excused | None = None
+        """The newest sample that was allowed only because of what the polling members did."""
         self._changed_at: datetime | None = None
         self._changes = 0
         self._changes_after_steps = 0
@@ -174,6 +183,7 @@ class GangRhythm:
         self._start_pause = 0.0
         self._changed_at, self._changes, self._changes_after_steps = None, 0, 0
         self._computing.forget()
+        self._excused = None
 
     def to_look_at(self) -> Sequence[str]:
         """
@@ -189,11 +199,11 @@ class GangRhythm:
 
     def saw(self, rank: str, function: Hashable | None, *, is_native: bool = False) -> None:
         """
-        In a look at *rank*: its main thread did not wait for others. It was in *function* of a package, or in none;
-        *is_native*: it was in compiled code, in which ranks may also wait that spin while they do.
+        In a look at *rank*: its main thread did not wait for others alone. It was in *function* of a package, or in
+        none; *is_native*: what used a processor was compiled code, in which ranks may also wait that spin.
         """
         if rank in self.members and self._quiet:
-            is_native = is_native and self.members[rank].computes
+            is_native = is_native and self.members[rank].sleeps_to_wait
             self._computing.saw(rank, Look(self._quiet, function, is_native))
 
     @property
@@ -273,6 +283,7 @@ class GangRhythm:
         if quiet < self._quiet:
             self._was_stopped = False
             self._computing.forget()
+            self._excused = None
         if quiet == 0.0:
             self._save_seems_over = False
         self._was_stopped |= any("T" in member.states for member in self.members.values()) and quiet > 0
@@ -318,6 +329,10 @@ class GangRhythm:
             computes = self._computing.any_at(self._quiet)
             allowed = max(allowed, COMPUTES_FOR.total_seconds() if computes else self._computing.known_at)
         if self._quiet < allowed:
+            if self._quiet >= self.least_allowed:
+                self._excused = _Excused(self._quiet, self._polled)
+            return None
+        if self._quiet < self._allowed_after_excuse:
             return None
         silent = tuple(
             SilentMember(rank=rank, state=member.state, last_active=member.last_active, states=member.states)
@@ -361,6 +376,13 @@ class GangRhythm:
         if not self._cannot_go_on:
             allowed = self._allowed(of_save=self._save_began is not None, polled=self._polled)
         return max(allowed, FIRST_SAVES.total_seconds()) if self._is_first_save else allowed
+
+    @property
+    def _allowed_after_excuse(self) -> float:
+        """The time in which others polled, and that was allowed, is none of a silence in which these do."""
+        if self._excused is None or self._excused.polled == self._polled or self._cannot_go_on:
+            return 0.0
+        return self._excused.seconds + self.least_allowed
 
     def _allowed(self, *, of_save: bool, polled: frozenset[str] | None = None) -> float:
         """*polled*: the members that poll now. None: any."""

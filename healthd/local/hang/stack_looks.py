@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from healthd.core.hang.suspects.outliers import wait_of
+from healthd.core.hang.suspects.outliers import waits_for_others_alone
 from healthd.core.hang.suspects.places import package_function
 from healthd.local.processes.main_process import main_process
 from healthd.local.processes.runner import RunningRank
@@ -33,13 +33,13 @@ MOST_IN_KERNEL = 0.25
 
 
 class Seen(NamedTuple):
-    """A look at the main thread of *rank*, which did not wait for other ranks."""
+    """A look at *rank*, whose main thread did not wait for other ranks alone."""
 
     rank: str
     function: Hashable | None = None
-    """Of a package. None: it was in one of the program, or of the standard library."""
+    """Of a package, in which the main thread was. None: in one of the program, or of the standard library."""
     is_native: bool = False
-    """It was in compiled code, and not in the kernel."""
+    """What used a processor was compiled code, and not the kernel."""
 
 
 LookAt = Callable[[Sequence[RunningRank]], Sequence[Seen]]
@@ -92,7 +92,9 @@ def _seen(name: str, pid: int) -> Seen | None:
         look = look_at(pid)
     except CannotRead:
         return None
-    return Seen(name, package_function(look.stack), look.is_native) if wait_of(look.stack) is None else None
+    if waits_for_others_alone(look.stack):
+        return None
+    return Seen(name, package_function(look.stack), look.is_native)
 
 
 def _was_in_kernel(before: ProcessStat | None, after: ProcessStat | None) -> bool:

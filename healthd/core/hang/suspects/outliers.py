@@ -143,6 +143,12 @@ def wait_of(stack: Stack) -> Frame | None:
     return next(filter(_is_wait, inside), None)
 
 
+def waits_for_others_alone(stack: Stack) -> bool:
+    """Whether it waits for other ranks by its stack. In those of JAX a rank waits for what it computes itself, too."""
+    frame = wait_of(stack)
+    return frame is not None and _JAX not in frame.file
+
+
 def _is_wait(frame: Frame) -> bool:
     if _JAX in frame.file and frame.function in _JAX_WAITS:
         return True

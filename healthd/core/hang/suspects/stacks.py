@@ -44,7 +44,6 @@ class _SpiedFrame(msgspec.Struct):
 class _SpiedThread(msgspec.Struct):
     os_thread_id: int | None = None
     thread_name: str | None = None
-    active: bool = False
     owns_gil: bool = True
     frames: list[_SpiedFrame] = []
 
@@ -62,7 +61,7 @@ class StackLook(NamedTuple):
 
     stack: Stack
     is_native: bool
-    """Its main thread has a processor and not the lock of the interpreter (GIL): it is in compiled code."""
+    """None of its threads holds the lock of the interpreter (GIL): if it uses a processor, then in compiled code."""
 
 
 def read_py_spy(output: bytes, pid: int) -> Stack:
@@ -88,7 +87,8 @@ def read_look(output: bytes, pid: int) -> StackLook:
         raise NoStack("py-spy saw no main thread")
     if not main.frames:
         raise NoFunction("py-spy saw no Python function in the main thread")
-    return StackLook(_stack_of_program(main, threads), main.active and not main.owns_gil)
+    is_native = not any(thread.owns_gil for thread in threads)
+    return StackLook(_stack_of_program(main, threads), is_native)
 
 
 def _stack_of_program(main: _SpiedThread, threads: Sequence[_SpiedThread]) -> Stack:
