@@ -8,7 +8,7 @@ history: its period, and its pauses that ended by themselves (evaluations, saves
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -100,7 +100,7 @@ class _Pause(NamedTuple):
     seconds: float
     of_save: bool
     polled: frozenset[str]
-    """The members that used a processor meanwhile. A silence in which others do is not this pause again."""
+    """The members that used a processor for most of it. A silence in which others do is not this pause again."""
 
 
 class _Excused(NamedTuple):
@@ -142,7 +142,9 @@ class GangRhythm:
         self._start_pause = 0.0
         """Seconds: the longest in which this start did nothing, and went on by itself."""
         self._polled = frozenset[str]()
-        """In the present time without work."""
+        """By the newest sample without work."""
+        self._polled_for = Counter[frozenset[str]]()
+        """The same of all such samples since the gang last worked."""
         self._was_stopped = False
         self._computing = ComputingRanks()
         self._excused: _Excused | None = None
@@ -182,6 +184,7 @@ class GangRhythm:
         self._quiet, self._save_began, self._saved_at, self._save_seems_over = 0.0, None, None, False
         self._start_pause = 0.0
         self._changed_at, self._changes, self._changes_after_steps = None, 0, 0
+        self._polled_for.clear()
         self._computing.forget()
         self._excused = None
 
@@ -239,7 +242,7 @@ class GangRhythm:
         has_changed = not was_the_save and (self._present is not None or self._save_seems_over)
         is_pause = not (has_changed or self._is_start) and PAUSE_FACTOR * self._quiet > self.least_allowed
         if was_the_save or is_pause:
-            self._pauses.append(_Pause(self._quiet, of_save=was_the_save, polled=self._polled))
+            self._pauses.append(_Pause(self._quiet, of_save=was_the_save, polled=self._mostly_polled))
         for member in self.members.values():
             if has_changed:
                 member.forget_rhythm()
@@ -276,12 +279,13 @@ class GangRhythm:
                     member.learn_from_now()
         is_over = quiet < self._quiet and not (was_work or self._was_stopped or self._is_start)
         if is_over and PAUSE_FACTOR * self._quiet > self.least_allowed:
-            self._pauses.append(_Pause(self._quiet, self._save_began is not None, self._polled))
+            self._pauses.append(_Pause(self._quiet, self._save_began is not None, self._mostly_polled))
         if is_over and self._quiet >= LONG.total_seconds():
             for member in self.members.values():
                 member.worked = 0.0
         if quiet < self._quiet:
             self._was_stopped = False
+            self._polled_for.clear()
             self._computing.forget()
             self._excused = None
         if quiet == 0.0:
@@ -289,9 +293,15 @@ class GangRhythm:
         self._was_stopped |= any("T" in member.states for member in self.members.values()) and quiet > 0
         if quiet:
             self._polled = frozenset(rank for rank, member in self.members.items() if member.polls)
+            self._polled_for[self._polled] += 1
             if len(self.members) > 1 and all(member.computes for member in self.members.values()):
                 self._computing.all_compute(quiet)
         self._quiet = quiet
+
+    @property
+    def _mostly_polled(self) -> frozenset[str]:
+        """An evaluation may ask a service for a moment, and end so."""
+        return max(self._polled_for, key=self._polled_for.__getitem__, default=self._polled)
 
     def _remember_save(self, at: datetime, *, appeared: bool) -> None:
         """

@@ -212,6 +212,15 @@ def test_an_evaluation_that_comes_again_may_pause_for_some_seconds_as_the_first_
     assert watched.run(20, *EVALUATES) is None
 
 
+def test_an_evaluation_that_asks_a_service_at_its_end_may_come_again() -> None:
+    watched = trained([])
+    watched.gang.run(20, *EVALUATES)
+    watched.gang.run(4, sleeps)
+    watched.run(60, steps())
+
+    assert watched.run(40, *EVALUATES) is None
+
+
 def test_a_rank_that_is_stopped_in_an_evaluation_is_seen_at_once() -> None:
     watched = trained(LAYERS)
     assert watched.run(60, *EVALUATES) is None
