@@ -43,15 +43,11 @@ class Look(NamedTuple):
 
 class ComputingRanks:
     """
-    When all computed, and what looks at ranks lately showed. Times are the seconds for which the gang has shown no
-    work: a clock that is set says nothing.
+    In one pause: when all computed, and what looks at ranks lately showed. Times are the seconds of the pause so far: a
+    clock that is set says nothing.
     """
 
     def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        """The gang has worked, or is another one. What comes is judged by later looks alone."""
         self._seen: dict[str, list[Look]] = {}
         self._begun_at = -LOOK_AGAIN
         self._known_at = 0.0

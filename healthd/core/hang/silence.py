@@ -8,7 +8,7 @@ history: its period, and its pauses that ended by themselves (evaluations, saves
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -17,9 +17,10 @@ import msgspec
 
 from healthd.core.api.health import MemberState
 from healthd.core.api.recoveries import LONGEST_DOING, HangSuspect
-from healthd.core.hang.computing import ComputingRanks, Look
+from healthd.core.hang.computing import Look
 from healthd.core.hang.member import MemberRhythm
 from healthd.core.hang.past import Past
+from healthd.core.hang.present_pause import PresentPause
 from healthd.core.hang.samples import KEPT, Usage
 from healthd.core.hang.start import Start
 from healthd.core.printable import printable
@@ -103,13 +104,6 @@ class _Pause(NamedTuple):
     """The members that used a processor for most of it. A silence in which others do is not this pause again."""
 
 
-class _Excused(NamedTuple):
-    """Longer than the rhythm allows, and no silence yet."""
-
-    seconds: float
-    polled: frozenset[str]
-
-
 class GangRhythm:
     """
     The members of one gang together, and the pauses that it came back from.
@@ -141,14 +135,8 @@ class GangRhythm:
         self._quiet = 0.0
         self._start_pause = 0.0
         """Seconds: the longest in which this start did nothing, and went on by itself."""
-        self._polled = frozenset[str]()
-        """By the newest sample without work."""
-        self._polled_for = Counter[frozenset[str]]()
-        """The same of all such samples since the gang last worked."""
+        self._pause = PresentPause()
         self._was_stopped = False
-        self._computing = ComputingRanks()
-        self._excused: _Excused | None = None
-        """The newest sample that was allowed only because of what the polling members did."""
         self._changed_at: datetime | None = None
         self._changes = 0
         self._changes_after_steps = 0
@@ -184,9 +172,7 @@ class GangRhythm:
         self._quiet, self._save_began, self._saved_at, self._save_seems_over = 0.0, None, None, False
         self._start_pause = 0.0
         self._changed_at, self._changes, self._changes_after_steps = None, 0, 0
-        self._polled_for.clear()
-        self._computing.forget()
-        self._excused = None
+        self._pause = PresentPause()
 
     def to_look_at(self) -> Sequence[str]:
         """
@@ -198,7 +184,7 @@ class GangRhythm:
         if self._quiet < self._allowed_now - LOOKS_BEFORE:
             return ()
         polling = [rank for rank, member in self.members.items() if member.polls][:MOST_LOOKED_AT]
-        return polling if polling and self._computing.begin_looks(self._quiet) else ()
+        return polling if polling and self._pause.computing.begin_looks(self._quiet) else ()
 
     def saw(self, rank: str, function: Hashable | None, *, is_native: bool = False) -> None:
         """
@@ -207,7 +193,7 @@ class GangRhythm:
         """
         if rank in self.members and self._quiet:
             is_native = is_native and self.members[rank].sleeps_to_wait
-            self._computing.saw(rank, Look(self._quiet, function, is_native))
+            self._pause.computing.saw(rank, Look(self._quiet, function, is_native))
 
     @property
     def is_known(self) -> bool:
@@ -242,7 +228,7 @@ class GangRhythm:
         has_changed = not was_the_save and (self._present is not None or self._save_seems_over)
         is_pause = not (has_changed or self._is_start) and PAUSE_FACTOR * self._quiet > self.least_allowed
         if was_the_save or is_pause:
-            self._pauses.append(_Pause(self._quiet, of_save=was_the_save, polled=self._mostly_polled))
+            self._pauses.append(_Pause(self._quiet, of_save=was_the_save, polled=self._pause.mostly_polled))
         for member in self.members.values():
             if has_changed:
                 member.forget_rhythm()
@@ -279,29 +265,18 @@ class GangRhythm:
                     member.learn_from_now()
         is_over = quiet < self._quiet and not (was_work or self._was_stopped or self._is_start)
         if is_over and PAUSE_FACTOR * self._quiet > self.least_allowed:
-            self._pauses.append(_Pause(self._quiet, self._save_began is not None, self._mostly_polled))
+            self._pauses.append(_Pause(self._quiet, self._save_began is not None, self._pause.mostly_polled))
         if is_over and self._quiet >= LONG.total_seconds():
             for member in self.members.values():
                 member.worked = 0.0
         if quiet < self._quiet:
-            self._was_stopped = False
-            self._polled_for.clear()
-            self._computing.forget()
-            self._excused = None
+            self._was_stopped, self._pause = False, PresentPause()
         if quiet == 0.0:
             self._save_seems_over = False
         self._was_stopped |= any("T" in member.states for member in self.members.values()) and quiet > 0
         if quiet:
-            self._polled = frozenset(rank for rank, member in self.members.items() if member.polls)
-            self._polled_for[self._polled] += 1
-            if len(self.members) > 1 and all(member.computes for member in self.members.values()):
-                self._computing.all_compute(quiet)
+            self._pause.add(self.members, quiet)
         self._quiet = quiet
-
-    @property
-    def _mostly_polled(self) -> frozenset[str]:
-        """An evaluation may ask a service for a moment, and end so."""
-        return max(self._polled_for, key=self._polled_for.__getitem__, default=self._polled)
 
     def _remember_save(self, at: datetime, *, appeared: bool) -> None:
         """
@@ -335,14 +310,14 @@ class GangRhythm:
         if since is None:
             return None
         allowed, computes = self._allowed_now, False
-        if self._polled and not self._cannot_go_on:
-            computes = self._computing.any_at(self._quiet)
-            allowed = max(allowed, COMPUTES_FOR.total_seconds() if computes else self._computing.known_at)
+        if self._pause.polled and not self._cannot_go_on:
+            computes = self._pause.computing.any_at(self._quiet)
+            allowed = max(allowed, COMPUTES_FOR.total_seconds() if computes else self._pause.computing.known_at)
         if self._quiet < allowed:
             if self._quiet >= self.least_allowed:
-                self._excused = _Excused(self._quiet, self._polled)
+                self._pause.excuse(self._quiet)
             return None
-        if self._quiet < self._allowed_after_excuse:
+        if not self._cannot_go_on and self._quiet < self._pause.excused_until + self.least_allowed:
             return None
         silent = tuple(
             SilentMember(rank=rank, state=member.state, last_active=member.last_active, states=member.states)
@@ -384,15 +359,8 @@ class GangRhythm:
         """The same of the present silence."""
         allowed = self.least_allowed
         if not self._cannot_go_on:
-            allowed = self._allowed(of_save=self._save_began is not None, polled=self._polled)
+            allowed = self._allowed(of_save=self._save_began is not None, polled=self._pause.polled)
         return max(allowed, FIRST_SAVES.total_seconds()) if self._is_first_save else allowed
-
-    @property
-    def _allowed_after_excuse(self) -> float:
-        """The time in which others polled, and that was allowed, is none of a silence in which these do."""
-        if self._excused is None or self._excused.polled == self._polled or self._cannot_go_on:
-            return 0.0
-        return self._excused.seconds + self.least_allowed
 
     def _allowed(self, *, of_save: bool, polled: frozenset[str] | None = None) -> float:
         """*polled*: the members that poll now. None: any."""
