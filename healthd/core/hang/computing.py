@@ -50,7 +50,8 @@ class ComputingRanks:
     def __init__(self) -> None:
         self._seen: dict[str, list[Look]] = {}
         self._begun_at = -LOOK_AGAIN
-        self._known_at = 0.0
+        self.known_at = 0.0
+        """When looks tell whether a rank computes. 0: none was begun."""
         self._all_at = -ALL_COUNT_FOR
 
     def all_compute(self, at: float) -> None:
@@ -70,13 +71,8 @@ class ComputingRanks:
         if at - self._begun_at < (LOOK_AGAIN if self.any_at(at) else LOOK_EVERY):
             return False
         self._begun_at = at
-        self._known_at = self._known_at or at + LOOKS_TAKE
+        self.known_at = self.known_at or at + LOOKS_TAKE
         return True
-
-    @property
-    def known_at(self) -> float:
-        """When looks tell whether a rank computes. 0: none was begun."""
-        return self._known_at
 
 
 def _newest(looks: Sequence[Look], at: float) -> list[Look]:

@@ -9,6 +9,9 @@ from typing import NamedTuple
 from healthd.core.hang.computing import ComputingRanks
 from healthd.core.hang.member import MemberRhythm
 
+MOST_SETS = 16
+"""Sets of polling members whose times are kept. In a hang of many ranks each second may show another one."""
+
 
 class _Excused(NamedTuple):
     """A sample that was allowed only because of what the polling members did."""
@@ -30,9 +33,20 @@ class PresentPause:
     def add(self, members: Mapping[str, MemberRhythm], seconds: float) -> None:
         """Take a sample of the members, by rank."""
         self.polled = frozenset(rank for rank, member in members.items() if member.polls)
-        self._polled_for[self.polled] += 1
+        self._count(self.polled)
         if len(members) > 1 and all(member.computes for member in members.values()):
             self.computing.all_compute(seconds)
+
+    def _count(self, polled: frozenset[str]) -> None:
+        """The rarest one makes room."""
+        if polled not in self._polled_for and len(self._polled_for) == MOST_SETS:
+            del self._polled_for[min(self._polled_for, key=self._polled_for.__getitem__)]
+        self._polled_for[polled] += 1
+
+    @property
+    def counted(self) -> int:
+        """How many sets of polling members are kept."""
+        return len(self._polled_for)
 
     @property
     def mostly_polled(self) -> frozenset[str]:
