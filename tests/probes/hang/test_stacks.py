@@ -15,7 +15,7 @@ import pytest
 from healthd.core.hang.suspects.evidence import MOST_FRAMES, Frame
 from healthd.core.hang.suspects.outliers import wait_of
 from healthd.core.hang.suspects.places import package_function
-from healthd.core.hang.suspects.stacks import NO_FUNCTION, NoStack, read_py_spy
+from healthd.core.hang.suspects.stacks import NO_FUNCTION, NoStack, read_look, read_py_spy
 from healthd.probes.errors import CannotRead
 from healthd.probes.hang.stacks import read_stack
 
@@ -137,6 +137,19 @@ class TestOutput:
     )
     def test_libraries_and_generated_code_are_not(self, path: str) -> None:
         assert not is_own(path)
+
+    @pytest.mark.parametrize(
+        ("owns", "is_native"), [([False, False], True), ([False, True], False), ([False, None], False), ([], False)]
+    )
+    def test_a_process_is_in_compiled_code_while_each_thread_is_known_not_to_hold_the_lock(
+        self, owns: list[bool | None], is_native: bool
+    ) -> None:
+        spied = json.loads(threads(OWN))
+        for thread, owned in zip(spied, owns, strict=False):
+            thread["owns_gil"] = owned
+        look = read_look(json.dumps(spied).encode(), 7)
+
+        assert (look.is_native, look.stack.frames[0].function) == (is_native, "main")
 
     @pytest.mark.parametrize(
         ("path", "function"),

@@ -44,7 +44,7 @@ class _SpiedFrame(msgspec.Struct):
 class _SpiedThread(msgspec.Struct):
     os_thread_id: int | None = None
     thread_name: str | None = None
-    owns_gil: bool = True
+    owns_gil: bool | None = None
     frames: list[_SpiedFrame] = []
 
 
@@ -87,7 +87,7 @@ def read_look(output: bytes, pid: int) -> StackLook:
         raise NoStack("py-spy saw no main thread")
     if not main.frames:
         raise NoFunction("py-spy saw no Python function in the main thread")
-    is_native = not any(thread.owns_gil for thread in threads)
+    is_native = all(thread.owns_gil is False for thread in threads)
     return StackLook(_stack_of_program(main, threads), is_native)
 
 
